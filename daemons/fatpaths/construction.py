@@ -10,13 +10,19 @@ compiler of functions over arrays.  It returns tables as layers.py has them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
 
 from weft.daemons.fatpaths import in_trees, overlap, trees
 from weft.daemons.fatpaths.layers import (
     UNSET,
+    ArcFlags,
+    Compiler,
     LayerOptions,
     RouterArrays,
+    RouterTable,
     as_it_is,
     distances,
     everything,
@@ -25,13 +31,6 @@ from weft.daemons.fatpaths.layers import (
     tables,
     with_fallback,
 )
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.random import Generator
-    from numpy.typing import NDArray
-
-    from weft.daemons.fatpaths.layers import Compiler, Flags, Table
 
 ATTEMPTS = 1000
 
@@ -46,7 +45,7 @@ def check(options: LayerOptions) -> None:
 
 def random_layers(
     graph: RouterArrays, options: LayerOptions, generator: Generator, accelerate: Compiler
-) -> Table:
+) -> RouterTable:
     """Return layers of listing 1: floor(rho |E|) links, drawn until they join all routers.
 
     Ours: a link runs both ways in a layer; the listing's "pi(u) < pi(v)", "if needed", would leave
@@ -59,9 +58,7 @@ def random_layers(
     )
 
 
-def _random_layer(graph: RouterArrays, rho: float, generator: Generator) -> Flags:
-    import numpy as np
-
+def _random_layer(graph: RouterArrays, rho: float, generator: Generator) -> ArcFlags:
     back, upward = graph.back(), np.flatnonzero(graph.tail < graph.peer)
     for _ in range(ATTEMPTS):
         drawn = generator.choice(upward, int(rho * len(upward)), replace=False)
@@ -76,8 +73,6 @@ def _random_layer(graph: RouterArrays, rho: float, generator: Generator) -> Flag
 
 
 def _joined(graph: RouterArrays, arcs: NDArray[np.bool_]) -> bool:
-    import numpy as np
-
     reached = np.zeros(graph.routers, dtype=bool)
     reached[0] = True
     tail, peer = graph.tail[arcs], graph.peer[arcs]
@@ -90,7 +85,7 @@ def _joined(graph: RouterArrays, arcs: NDArray[np.bool_]) -> bool:
 
 def overlap_layers(
     graph: RouterArrays, options: LayerOptions, generator: Generator, accelerate: Compiler
-) -> Table:
+) -> RouterTable:
     """Return layers of listing 2: unions of paths that share little with earlier ones.
 
     Ours: all paths of a layer are equally long (V-B3: "we prefer paths one hop longer than
@@ -99,8 +94,6 @@ def overlap_layers(
     run both ways, as in listing 1: if they ran only as the paths do, from lower to higher ranks,
     every second ordered pair would have no path but layer 0's.
     """
-    import numpy as np
-
     first = next_hops(graph, everything(graph), generator)
     length = int(distances(graph, everything(graph)).max()) + options.extra_links
     most_paths = max(1, round(options.paths * graph.routers))
@@ -116,8 +109,6 @@ def overlap_layers(
 
 def ranked_pairs(search: overlap.PathSearch, generator: Generator) -> NDArray[np.int64]:
     """Draw the ranks of a layer, and return its pairs, those with the fewest paths first."""
-    import numpy as np
-
     tail, peer = search.graph.tail, search.graph.peer
     rank = generator.permutation(search.graph.routers)
     u, v = np.nonzero(rank[:, None] < rank)
@@ -130,14 +121,12 @@ def ranked_pairs(search: overlap.PathSearch, generator: Generator) -> NDArray[np
 
 def in_tree_layers(
     graph: RouterArrays, options: LayerOptions, generator: Generator, accelerate: Compiler
-) -> Table:
+) -> RouterTable:
     """Return our layers: an in-tree for each layer and destination.
 
     A layer need not be a set of links: forwarding to one destination is free of loops if it is a
     tree to it.  See in_trees.py.
     """
-    import numpy as np
-
     layers = np.full((options.layers, graph.routers, graph.routers), UNSET, dtype=np.int32)
     layers[0] = first_layer(graph, generator)
     most_hops = int(distances(graph, everything(graph)).max()) + 1
@@ -160,7 +149,7 @@ def layers_of(
     options: LayerOptions,
     generator: Generator,
     accelerate: Compiler = as_it_is,
-) -> Table:
+) -> RouterTable:
     """Return the layers that the construction `name`, one of CONSTRUCTIONS, makes.
 
     Raises:

@@ -15,15 +15,12 @@ The others take their path of layer 0.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from weft.daemons.fatpaths.layers import UNSET
+import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from weft.daemons.fatpaths.layers import Array, RouterArrays, Table
+from weft.daemons.fatpaths.layers import UNSET, IntegerArray, RouterArrays, RouterTable
 
 FEW = 4  # distinct paths; routers with at most so many may take one a link longer
 SHARED, BOUND = 1000.0, 1.0  # cost of a shared link and of a bound router, in mean loads of arcs
@@ -41,14 +38,14 @@ class Forest(NamedTuple):
     """
 
     graph: RouterArrays
-    arc_of: Table
-    tables: Table
+    arc_of: RouterTable
+    tables: RouterTable
     load: NDArray[np.float64]
-    used: Array
-    distinct: Array
+    used: IntegerArray
+    distinct: IntegerArray
 
 
-def grow(forest: Forest, most_hops: int, order: Array, ties: Array) -> None:
+def grow(forest: Forest, most_hops: int, order: IntegerArray, ties: IntegerArray) -> None:
     """Fill layers 1 .. of the tables.
 
     Args:
@@ -68,7 +65,7 @@ def grow(forest: Forest, most_hops: int, order: Array, ties: Array) -> None:
             carry(forest, layer, t)
 
 
-def serve(forest: Forest, most_hops: int, ties: Array, layer: int, t: int) -> None:
+def serve(forest: Forest, most_hops: int, ties: IntegerArray, layer: int, t: int) -> None:
     """Let the routers choose their hops to `t` in this layer, those with the fewest paths first."""
     table, distinct, routers = forest.tables[layer, t], forest.distinct, len(ties)
     mean_load = forest.load.sum() / len(forest.load)

@@ -16,20 +16,19 @@ nearer to t on the whole graph.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.random import Generator
-    from numpy.typing import NDArray
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
 
-    from weft.topologies.core.topology import Topology
+from weft.topologies.core.topology import Topology
 
-    Array = NDArray[np.int64]
-    Flags = NDArray[np.bool_]
-    Table = NDArray[np.int32]
+IntegerArray = NDArray[np.int64]
+ArcFlags = NDArray[np.bool_]
+RouterTable = NDArray[np.int32]
 
-    Compiler = Callable[[Any], Any]
+Compiler = Callable[[Any], Any]
 
 UNREACHED, UNSET = 127, -1
 
@@ -57,8 +56,8 @@ class LayerOptions(NamedTuple):
 class RouterArrays(NamedTuple):
     """Routers and their links as arrays, see the module."""
 
-    start: Array
-    peer: Array
+    start: IntegerArray
+    peer: IntegerArray
 
     @classmethod
     def of(cls, topology: Topology) -> RouterArrays:
@@ -66,8 +65,6 @@ class RouterArrays(NamedTuple):
 
         ValueError if its servers forward.
         """
-        import numpy as np
-
         if topology.server_centric:
             raise ValueError(
                 f"layered routing needs a switch network, and the servers of "
@@ -84,42 +81,32 @@ class RouterArrays(NamedTuple):
         return len(self.start) - 1
 
     @property
-    def tail(self) -> Array:
+    def tail(self) -> IntegerArray:
         """Return the router that each arc leaves."""
-        import numpy as np
-
         return np.repeat(np.arange(self.routers), np.diff(self.start))
 
     def as_lists(self) -> Any:
         """Return the same as lists, which code that is not compiled reads faster."""
         return RouterArrays(self.start.tolist(), self.peer.tolist())
 
-    def back(self) -> Array:
+    def back(self) -> IntegerArray:
         """Return, for each arc, the opposite arc of the same link."""
-        import numpy as np
-
         return np.lexsort((self.tail, self.peer))
 
-    def arc_of(self) -> Table:
+    def arc_of(self) -> RouterTable:
         """Return the arc between each two neighbours, shape (routers, routers); -1 elsewhere."""
-        import numpy as np
-
         arcs = np.full((self.routers, self.routers), UNSET, dtype=np.int32)
         arcs[self.tail, self.peer] = np.arange(len(self.peer))
         return arcs
 
 
-def everything(graph: RouterArrays) -> Flags:
+def everything(graph: RouterArrays) -> ArcFlags:
     """Return all arcs of `graph`."""
-    import numpy as np
-
     return np.ones(len(graph.peer), dtype=bool)
 
 
-def distances(graph: RouterArrays, arcs: Flags) -> NDArray[np.int8]:
+def distances(graph: RouterArrays, arcs: ArcFlags) -> NDArray[np.int8]:
     """Return the hops from u to t over `arcs` alone, shape (routers u, routers t), or UNREACHED."""
-    import numpy as np
-
     adjacent = np.zeros((graph.routers, graph.routers), dtype=np.float32)
     adjacent[graph.tail[arcs], graph.peer[arcs]] = 1
     hops_to = np.full(adjacent.shape, UNREACHED, dtype=np.int8)
@@ -133,13 +120,11 @@ def distances(graph: RouterArrays, arcs: Flags) -> NDArray[np.int8]:
     return hops_to
 
 
-def next_hops(graph: RouterArrays, arcs: Flags, generator: Generator) -> Table:
+def next_hops(graph: RouterArrays, arcs: ArcFlags, generator: Generator) -> RouterTable:
     """Return a table of shortest paths over `arcs`, shape (routers t, routers u).
 
     Ties are broken at random; -1 without a path.
     """
-    import numpy as np
-
     far = distances(graph, arcs)
     table = np.full((graph.routers, graph.routers), UNSET, dtype=np.int32)
     for u in range(graph.routers):
@@ -155,7 +140,7 @@ def next_hops(graph: RouterArrays, arcs: Flags, generator: Generator) -> Table:
     return table
 
 
-def first_layer(graph: RouterArrays, generator: Generator) -> Table:
+def first_layer(graph: RouterArrays, generator: Generator) -> RouterTable:
     """Return layer 0, a shortest path for every pair; ValueError if some pair has none."""
     table = next_hops(graph, everything(graph), generator)
     if (table < 0).any():
@@ -163,24 +148,20 @@ def first_layer(graph: RouterArrays, generator: Generator) -> Table:
     return table
 
 
-def with_fallback(table: Table, first: Table) -> Table:
+def with_fallback(table: RouterTable, first: RouterTable) -> RouterTable:
     """Return `table`, shape (routers t, routers u), with missing hops from layer 0, `first`."""
-    import numpy as np
-
     return np.where(table < 0, first, table)
 
 
-def tables(graph: RouterArrays, layers: Sequence[Flags], generator: Generator) -> Table:
+def tables(graph: RouterArrays, layers: Sequence[ArcFlags], generator: Generator) -> RouterTable:
     """Return the tables of layer 0 and of each of `layers`, sets of arcs."""
-    import numpy as np
-
     first = first_layer(graph, generator)
     return np.stack(
         [first, *(with_fallback(next_hops(graph, arcs, generator), first) for arcs in layers)]
     )
 
 
-def path(table: Table, src: int, dst: int) -> list[int]:
+def path(table: RouterTable, src: int, dst: int) -> list[int]:
     """Return the routers from `src` to `dst` by one layer's table, shape (routers t, routers u).
 
     ValueError if it loops.
@@ -193,13 +174,11 @@ def path(table: Table, src: int, dst: int) -> list[int]:
     return routers
 
 
-def distinct_paths(tables: Table) -> Array:
+def distinct_paths(tables: RouterTable) -> IntegerArray:
     """Return the number of different paths of each ordered pair in all layers, 0 for t = s.
 
     The shape is (routers t, routers s).
     """
-    import numpy as np
-
     layers, routers, _ = tables.shape
     keys = np.zeros(tables.shape, dtype=np.uint64)
     t = np.arange(routers)[:, None]

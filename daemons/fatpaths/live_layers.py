@@ -69,8 +69,7 @@ class LayerTables:
 
     def hop(self, layer: int, t: int, u: int) -> int:
         """Return the router after `u` on the path to `t`, u != t."""
-        router: int = self._next[(layer * self.routers + t) * self.routers + u]
-        return router
+        return int(self._next[(layer * self.routers + t) * self.routers + u])
 
     def links(self, layer: int, t: int, u: int) -> Iterator[tuple[int, int]]:
         """Yield the links of the path from `u` to `t`, in order, as pairs of routers."""

@@ -5,15 +5,14 @@ Its paths have a given length and share few links with earlier ones.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+import numpy as np
+from numpy.typing import NDArray
 
-    from weft.daemons.fatpaths.layers import Array, Flags, RouterArrays
+from weft.daemons.fatpaths.layers import ArcFlags, IntegerArray, RouterArrays
 
-    Numbers = NDArray[np.float64]
+Numbers = NDArray[np.float64]
 
 NOWHERE = 1e18
 
@@ -30,20 +29,18 @@ class PathSearch(NamedTuple):
     """
 
     graph: RouterArrays
-    available: Flags
-    in_layer: Flags
+    available: ArcFlags
+    in_layer: ArcFlags
     weight: Numbers
-    path_count: Array
-    open_pairs: Flags
+    path_count: IntegerArray
+    open_pairs: ArcFlags
     cost: Numbers
-    by: Array
-    path: Array
+    by: IntegerArray
+    path: IntegerArray
 
     @classmethod
     def of(cls, graph: RouterArrays, length: int) -> PathSearch:
         """Return a search for paths of `length` links, without earlier paths."""
-        import numpy as np
-
         arcs, pairs, steps = len(graph.peer), (graph.routers, graph.routers), length + 1
         return cls(
             graph=graph,
@@ -58,7 +55,7 @@ class PathSearch(NamedTuple):
         )
 
 
-def layer(search: PathSearch, pairs: Array, most_paths: int) -> None:
+def layer(search: PathSearch, pairs: IntegerArray, most_paths: int) -> None:
     """Add paths to a layer until it has `most_paths` or no pair is left.
 
     pairs: in the order in which they are served, those with the fewest paths first.

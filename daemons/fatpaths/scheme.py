@@ -23,10 +23,8 @@ from weft.daemons.core.contract import StateMachine
 from weft.daemons.core.node_config import NodeConfig, Options, node_configs, own_hosts
 from weft.daemons.core.scheme import ECN, RoutedPath, Scheme, Selection, for_switches
 from weft.daemons.core.selection_rule import FLOW_HASH, KERNEL, SelectionRule
-from weft.daemons.fatpaths import construction
 from weft.daemons.fatpaths.daemon import Layered
 from weft.daemons.fatpaths.forwarding import MOST_LAYERS
-from weft.daemons.fatpaths.layers import LayerOptions, RouterArrays, as_it_is
 from weft.daemons.fatpaths.live_layers import LayerTables, packed
 from weft.daemons.fatpaths.tuned import connecting_rho, tuned
 from weft.topologies.core.family import IntegerParameter
@@ -35,9 +33,11 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from weft.daemons.fatpaths.layers import LayerOptions
     from weft.topologies.core.topology import Topology
 
-WORDS = tuple(construction.CONSTRUCTIONS)
+# CONSTRUCTIONS of construction.py, which needs arrays, as a daemon does not
+WORDS = ("random", "overlap", "intree", "spain", "past", "past-valiant", "k-shortest")
 DECIMALS = 3
 MOST_UNCOMPILED = 60  # routers up to which layers are there before a compiler is
 WAIT = 3  # times how long it takes to find a neighbour dead
@@ -140,6 +140,8 @@ def tables(topology: Topology, options: Options) -> NDArray[np.int32]:
     Raises:
         ValueError: there are no such layers.
     """
+    from weft.daemons.fatpaths.layers import LayerOptions
+
     for_switches("fatpaths", topology)
     intact = replace(topology, failed=topology.failed & False)
     wiring = LayerWiring(topology.spec, topology.links.tobytes(), intact)
@@ -184,7 +186,9 @@ def live_tables(topology: Topology, options: Options) -> NDArray[np.int32]:
 def _tables(wiring: LayerWiring, sizes: LayerOptions, kind: str, seed: int) -> NDArray[np.int32]:
     import numpy as np
 
-    from weft.daemons.core.compiled import compiled  # which a daemon does not need
+    from weft.daemons.core.compiled import compiled
+    from weft.daemons.fatpaths import construction
+    from weft.daemons.fatpaths.layers import RouterArrays, as_it_is
 
     layers = construction.layers_of(
         kind,

@@ -10,12 +10,9 @@ where no path of that colour comes by.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from weft.daemons.fatpaths.layers import UNSET
-
-if TYPE_CHECKING:
-    from weft.daemons.fatpaths.layers import Array, Flags, RouterArrays, Table
+from weft.daemons.fatpaths.layers import UNSET, ArcFlags, IntegerArray, RouterArrays, RouterTable
 
 
 class LightestPaths(NamedTuple):
@@ -27,15 +24,15 @@ class LightestPaths(NamedTuple):
     """
 
     graph: RouterArrays
-    arc_of: Table
-    uses: Array
-    paths: Array
-    cost: Array
-    by: Array
-    done: Flags
+    arc_of: RouterTable
+    uses: IntegerArray
+    paths: IntegerArray
+    cost: IntegerArray
+    by: IntegerArray
+    done: ArcFlags
 
 
-def colour_paths(search: LightestPaths, t: int, order: Array, after: Table) -> int:
+def colour_paths(search: LightestPaths, t: int, order: IntegerArray, after: RouterTable) -> int:
     """Search paths from each router to `t`, and give each the first colour that it fits.
 
     A link weighs more than any path for each earlier path of this router that has it.
@@ -65,7 +62,7 @@ def colour_paths(search: LightestPaths, t: int, order: Array, after: Table) -> i
     return colours
 
 
-def paint(after: Table, path: Array) -> int:
+def paint(after: RouterTable, path: IntegerArray) -> int:
     """Give `path` the first colour that it fits; return that colour's number, from 1, or 0."""
     for colour in range(len(after)):
         fits = True
@@ -78,7 +75,7 @@ def paint(after: Table, path: Array) -> int:
     return 0
 
 
-def known(paths: Array, number: int, length: int) -> bool:
+def known(paths: IntegerArray, number: int, length: int) -> bool:
     """Return True if path `number`, of so many links, equals an earlier one."""
     for earlier in range(number):
         same = True
@@ -89,7 +86,7 @@ def known(paths: Array, number: int, length: int) -> bool:
     return False
 
 
-def lightest(search: LightestPaths, src: int, dst: int, path: Array) -> int:
+def lightest(search: LightestPaths, src: int, dst: int, path: IntegerArray) -> int:
     """Put into `path` the routers from `dst` back to `src`, and return the number of its links.
 
     Its links have the fewest uses; of such paths it has the fewest links.
@@ -128,12 +125,12 @@ class Forests(NamedTuple):
     root, trial: scratch, one for each router.
     """
 
-    trees: Table
-    order: Array
-    arc_of: Table
-    links: Flags
-    root: Array
-    trial: Array
+    trees: RouterTable
+    order: IntegerArray
+    arc_of: RouterTable
+    links: ArcFlags
+    root: IntegerArray
+    trial: IntegerArray
 
 
 def absorb(forests: Forests) -> int:
@@ -173,7 +170,7 @@ def fits(forests: Forests, tree: int) -> bool:
     return True
 
 
-def representative(root: Array, u: int) -> int:
+def representative(root: IntegerArray, u: int) -> int:
     """Return the router that stands for all that are joined to `u`."""
     while root[u] != u:
         root[u] = root[root[u]]

@@ -5,13 +5,19 @@ They are those of PAST, of SPAIN and of k shortest paths.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.random import Generator
 
 from weft.daemons.fatpaths import spain
 from weft.daemons.fatpaths.layers import (
     UNSET,
+    Compiler,
+    IntegerArray,
     LayerOptions,
     RouterArrays,
+    RouterTable,
     as_it_is,
     distances,
     everything,
@@ -21,11 +27,6 @@ from weft.daemons.fatpaths.layers import (
     with_fallback,
 )
 
-if TYPE_CHECKING:
-    from numpy.random import Generator
-
-    from weft.daemons.fatpaths.layers import Array, Compiler, Table
-
 SPAINS_PATHS = 3  # of each router to a destination
 NO_ROOM = -1
 ROOM = 1 << 8  # routers of paths, and groups of paths, to begin with
@@ -33,7 +34,7 @@ ROOM = 1 << 8  # routers of paths, and groups of paths, to begin with
 
 def past_layers(
     graph: RouterArrays, options: LayerOptions, generator: Generator, accelerate: Compiler
-) -> Table:
+) -> RouterTable:
     """Return PAST (Stephens et al., CoNEXT 2012) in its minimal variant.
 
     Each layer has for each destination the spanning tree of a breadth-first search from it, ties
@@ -42,14 +43,12 @@ def past_layers(
     Ours: PAST has one tree for each address.  Here a destination router has n of them, as if each
     belonged to one of its hosts.
     """
-    import numpy as np
-
     return np.stack([first_layer(graph, generator) for _ in range(options.layers)])
 
 
 def past_valiant_layers(
     graph: RouterArrays, options: LayerOptions, generator: Generator, accelerate: Compiler
-) -> Table:
+) -> RouterTable:
     """Return PAST in its non-minimal variant (FatPaths, listing 5).
 
     Each layer but the first has for each destination the spanning tree of a breadth-first search
@@ -58,8 +57,6 @@ def past_valiant_layers(
     Ours: PAST has one tree for each address.  Here a destination router has n - 1 of them, as if
     each belonged to one of its hosts, and layer 0.
     """
-    import numpy as np
-
     layers = [first_layer(graph, generator)]
     for _ in range(options.layers - 1):
         towards = next_hops(graph, everything(graph), generator)
@@ -78,7 +75,7 @@ def past_valiant_layers(
 
 def spain_layers(
     graph: RouterArrays, options: LayerOptions, generator: Generator, accelerate: Compiler
-) -> Table:
+) -> RouterTable:
     """Return SPAIN (listing 4).
 
     For each destination some paths from each router, as disjoint as can be, are coloured into
@@ -87,8 +84,6 @@ def spain_layers(
     Ours: SPAIN has as many layers as come of that, hundreds.  Of these, n - 1 are taken, each the
     one with the most links that no earlier one has, beside layer 0 with all links.
     """
-    import numpy as np
-
     trees = np.concatenate(
         [coloured(graph, t, SPAINS_PATHS, generator, accelerate) for t in range(graph.routers)]
     )
@@ -113,14 +108,12 @@ def spain_layers(
 
 def coloured(
     graph: RouterArrays, t: int, paths: int, generator: Generator, accelerate: Compiler
-) -> Table:
+) -> RouterTable:
     """Return the trees to `t`, shape (colours, routers).
 
     Neighbours and routers are in random order, as the listing leaves open which of equal paths is
     taken.
     """
-    import numpy as np
-
     after = np.empty((graph.routers * paths, graph.routers), dtype=np.int32)
     peer = graph.peer[np.lexsort((generator.random(len(graph.peer)), graph.tail))]
     shuffled = RouterArrays(graph.start, peer)
@@ -139,7 +132,7 @@ def coloured(
 
 def k_shortest_layers(
     graph: RouterArrays, options: LayerOptions, generator: Generator, accelerate: Compiler
-) -> Table:
+) -> RouterTable:
     """Return the n shortest paths of each pair (Singla et al., NSDI 2012; appendix C-D).
 
     Those are left out that routes by destination cannot hold.
@@ -149,8 +142,6 @@ def k_shortest_layers(
     third; a path that fits into no layer is left out, and a router without a path in a layer takes
     layer 0's hop.
     """
-    import numpy as np
-
     n, first = options.layers, first_layer(graph, generator)
     if graph.routers == 1:
         return np.stack([first] * n)
@@ -162,7 +153,7 @@ def k_shortest_layers(
     return np.stack([first, *(with_fallback(table, first) for table in layers[1:])])
 
 
-def plant(layers: Table, nodes: Table, ranges: Array) -> None:
+def plant(layers: RouterTable, nodes: RouterTable, ranges: IntegerArray) -> None:
     """Put the paths nodes[begin:end] of each row (begin, end) of `ranges` into layers, in order.
 
     A path goes into the first layer that has no other path of its source and goes along with those
@@ -190,22 +181,20 @@ class PathList(NamedTuple):
     trial, nexts: scratch, routers + 1 numbers each.
     """
 
-    nodes: Table
-    groups: Array
+    nodes: RouterTable
+    groups: IntegerArray
     trial: Any
     nexts: Any
 
     @classmethod
     def of(cls, size: int, trial: Any, nexts: Any) -> PathList:
         """Return room for `size` routers and as many groups."""
-        import numpy as np
-
         return cls(np.empty(size, np.int32), np.empty((size, 4), np.int64), trial, nexts)
 
 
 def k_shortest_paths(
     graph: RouterArrays, n: int, generator: Generator, accelerate: Compiler = as_it_is
-) -> tuple[Table, Array]:
+) -> tuple[RouterTable, IntegerArray]:
     """Return the n shortest paths of every pair that enter no router twice.
 
     Of equally long ones they are any; there are fewer where a pair has not as many.
@@ -214,8 +203,6 @@ def k_shortest_paths(
     destination, is nodes[begin[p, r] : begin[p, r + 1]], empty if there is none; `begin` has the
     shape (pairs, n + 1).
     """
-    import numpy as np
-
     far: Any = distances(graph, everything(graph)).T.astype(int)
     trial: Any = np.zeros(graph.routers + 1, int)
     network = graph
@@ -237,10 +224,8 @@ def k_shortest_paths(
 
 def drawn(
     room: PathList, groups: list[list[int]], n: int, generator: Generator
-) -> tuple[Table, Array]:
+) -> tuple[RouterTable, IntegerArray]:
     """Return n of the paths of each source: their routers, and where they begin and end."""
-    import numpy as np
-
     offsets, sizes, counts, last = [], [], [], UNSET
     for source, length, many, place in groups:
         if source != last:

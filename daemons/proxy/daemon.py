@@ -70,11 +70,6 @@ def tables(network: Ccrdn) -> PathTables:
     return tabulate(network.rule, network.t, min(network.k, 1))
 
 
-def _most_servers(k: int) -> int:
-    """Return the bound on the servers of DR's path to a proxy and on from there."""
-    return (4 << k) - 1
-
-
 def _probe_queue(settings: ProbeSettings) -> ProbeQueue:
     urgent_per_s, probes_per_s = settings.urgent_per_s, settings.probes_per_s
     routine_timeout_s = SLOW_INTERVALS * settings.hello_s
@@ -103,7 +98,7 @@ class Pr(LiveRoutes):
         self._network = network
         self._settings = settings
         self._path_count = proxy_addresses.ways(network)
-        self._most_servers = _most_servers(network.k)
+        self._most_servers = (4 << network.k) - 1  # of DR's path to a proxy and on from there
         self._own_addresses = dict(routes)
         self._own_routes: dict[Prefix, tuple[Hop, ...]] = {}  # to own addresses, set so far
         self._hops = [neighbour.hop for neighbour in neighbourhood.neighbours()]
@@ -222,9 +217,7 @@ class Pr(LiveRoutes):
                 for hops, subnetwork in routes
             ],
             proxy_addresses.DIRECT,
-            cost=settings.cost,
-            hold_s=settings.hold_s,
-            most_hold_s=settings.most_hold_s,
+            settings,
             direct_first=settings.policy.dr_first and proxy.near(network.rule, network.t, parting),
         )
 

@@ -13,9 +13,11 @@ breaks again within that time after its release, as a flapping link does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
+
+from weft.daemons.proxy.settings import ProbeSettings
 
 UNKNOWN_KBPS = 1 << 39  # a load that no path has
 LOAD_MARGIN_KBPS = 64  # smaller differences do not count
@@ -50,7 +52,7 @@ class Paths:
 
     alternatives: (hops, number of the path), in the order in which they are used unverified.
     direct: number of DR's path, which is taken before anything is known.
-    cost: cost of a path by hops and load, as in daemons/proxy/routing.py.
+    settings: cost of a path, and hold-down times.
     direct_first: use and probe other paths only while DR's is not connected (CCRDN 5.4).
     used_s: time of the last packet to the destination.
     refreshed_s: time of the last refresh.
@@ -62,10 +64,8 @@ class Paths:
         address: int,
         alternatives: Sequence[tuple[int, int]],
         direct: int,
+        settings: ProbeSettings,
         *,
-        cost: Callable[[int, int], int],
-        hold_s: float,
-        most_hold_s: float,
         direct_first: bool = False,
     ) -> None:
         self.node = node
@@ -75,10 +75,9 @@ class Paths:
         self.used_s = -inf
         self.refreshed_s = -inf
         self.changes = 0
-        self._cost = cost
+        self._cost = settings.cost
+        self._settings = settings
         self._first = self.current if direct_first else None
-        self._hold_s = hold_s
-        self._most_hold_s = most_hold_s
 
     def worth_asking(self) -> list[CandidatePath]:
         """Return the paths that a refresh probes: the current one, and those as cheap when idle.
@@ -125,7 +124,8 @@ class Paths:
         again = path.hold_s and now < path.held_down_until_s + path.hold_s
         repeated_news = again and path.load is None and now < path.held_down_until_s
         if not repeated_news:
-            path.hold_s = min(2 * path.hold_s, self._most_hold_s) if again else self._hold_s
+            settings = self._settings
+            path.hold_s = min(2 * path.hold_s, settings.most_hold_s) if again else settings.hold_s
             path.held_down_until_s = now + path.hold_s
         path.load = None
         path.asking = NOT_ASKED

@@ -173,16 +173,12 @@ class SimulatedFlowPlacements(Simulated):
         self.shared = {key: port for key, port in self.shared.items() if key in placed}
 
 
-class HealthyLinks(Simulated):
-    """Links without faults of rate."""
-
-
 KINDS: Mapping[type[Capability], Callable[..., Simulated]] = {
     SourceRewrite: SourceRewrites,
     PrefixRewrite: PrefixRewrites,
     FlowRewrite: FlowRewrites,
     QueueState: SimulatedQueueStates,
-    LinkRates: HealthyLinks,
+    LinkRates: Simulated,  # no link has a fault of rate
     FlowPlacement: SimulatedFlowPlacements,
 }
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 START_SPREAD_S = 0.010
 SWEEP_S = 5.0  # latest removal of inherited routes that a new daemon has not set
 MOST_TICKS = 10_000  # ticks of one daemon at one instant
+QUIET_WITHIN_S = 60.0
 REPORT_S = 0.5  # shortest time between two events about one destination
 
 
@@ -183,19 +184,20 @@ class Simulator:
             self.run_for(every_s)
         return self.now
 
-    def run_until_quiet(self, quiet_s: float | None = None, within_s: float = 60.0) -> float:
-        """Run until no route changed for `quiet_s`; return the time of the last change.
+    def run_until_quiet(self) -> float:
+        """Run until no route changed for twice the time to detect a silent failure.
 
-        By default `quiet_s` is twice the time to detect a silent failure.
+        Returns:
+            The time of the last change.
 
         Raises:
-            TimeoutError: routes still change after `within_s`.
+            TimeoutError: routes still change after QUIET_WITHIN_S.
         """
-        quiet_s = 2 * self._notice_s() if quiet_s is None else quiet_s
+        quiet_s = 2 * self._notice_s()
         begin = self.now
         while self.now < (quiet_from := max(self.changed_s, begin)) + quiet_s:
-            if self.now > begin + within_s:
-                raise TimeoutError(f"routes still change after {within_s} s")
+            if self.now > begin + QUIET_WITHIN_S:
+                raise TimeoutError(f"routes still change after {QUIET_WITHIN_S} s")
             self.run_until(quiet_from + quiet_s)
         return self.changed_s
 

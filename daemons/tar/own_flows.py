@@ -71,15 +71,11 @@ class OwnFlows:
 
     def __init__(self, settings: TarSettings, *, token: int) -> None:
         self._token = token
-        self._refresh_s = settings.refresh_s
-        self._refreshes = settings.refreshes
-        self._refresh_gap_s = 1 / settings.refreshes_per_s
+        self._settings = settings
         self._rto = RtoEstimator(min(LEAST_RTO_S, settings.probe_s), settings.probe_s)
-        self._probe_gap_s = 1 / settings.probes_per_s
         self._next_probe_s = -inf  # earliest time
-        self._idle_s = settings.idle_s
-        most_interval_s = max(self._refresh_s, MOST_FLOWS * self._refresh_gap_s)
-        self.most_lifetime_s = max(settings.idle_s, settings.refreshes * most_interval_s)
+        most_lifetime_s = settings.refreshes * self._spacing_s(MOST_FLOWS)
+        self.most_lifetime_s = max(settings.idle_s, most_lifetime_s)
         self._own: dict[FiveTuple, OwnFlow] = {}
         # heaps; an entry is superseded when its flow is scheduled again
         self._due: list[tuple[float, FiveTuple]] = []
@@ -133,7 +129,7 @@ class OwnFlows:
 
     def forget_if_idle(self, flow: FiveTuple, own: OwnFlow, now: float) -> bool:
         """Forget `flow` if it is idle; return True if it was."""
-        if own.used_s + self._idle_s >= now:
+        if own.used_s + self._settings.idle_s >= now:
             return False
         del self._own[flow]
         return True
@@ -144,10 +140,12 @@ class OwnFlows:
         own.token = self._token
         own.asking = True
         own.asked_s = now
-        self._next_probe_s = now + self._probe_gap_s
+        self._next_probe_s = now + 1 / self._settings.probes_per_s
         timeout_s = self._rto.wait_s * 2 ** min(own.silences, MOST_DOUBLINGS)
         self._plan(flow, own, now + min(timeout_s, MOST_TIMEOUT_S))
-        return self._interval_s(now) * self._refreshes if own.active(now) else self._idle_s
+        if not own.active(now):
+            return self._settings.idle_s
+        return self._interval_s(now) * self._settings.refreshes
 
     def answered(self, flow: FiveTuple, own: OwnFlow, now: float) -> None:
         """Handle an answer with a path."""
@@ -157,7 +155,7 @@ class OwnFlows:
         own.failures = 0
         own.silences = 0
         spread = 0.75 + 0.25 * (flow_hash(*flow) % 256) / 256
-        interval_s = self._interval_s(now) if own.active(now) else self._idle_s
+        interval_s = self._interval_s(now) if own.active(now) else self._settings.idle_s
         self._plan(flow, own, now + interval_s * spread)
 
     def failed(self, flow: FiveTuple, own: OwnFlow, now: float) -> None:
@@ -184,5 +182,7 @@ class OwnFlows:
 
     def _interval_s(self, now: float) -> float:
         """Return the time between probes of an active flow."""
-        active_flows = sum(own.active(now) for own in self._own.values())
-        return max(self._refresh_s, active_flows * self._refresh_gap_s)
+        return self._spacing_s(sum(own.active(now) for own in self._own.values()))
+
+    def _spacing_s(self, active_flows: int) -> float:
+        return max(self._settings.refresh_s, active_flows * (1 / self._settings.refreshes_per_s))

@@ -385,9 +385,7 @@ def program_of(net: NetworkHandle) -> int | None:
     ports = switch_ports(net)
     if not ports:
         return None
-    node, port = ports[0]
-    with closing(netlink_of(net, node)) as socket:
-        return libbpf.program_at(socket, net.ifindex(node, port), PRIORITY)
+    return port_filters.program_at(net, *ports[0], PRIORITY)
 
 
 def switch_ports(net: NetworkHandle) -> list[tuple[int, int]]:

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 from weft.daemons.fatpaths.forwarding import MOST_LAYERS
 from weft.testbed.data_plane.counter_map import CounterMap
-from weft.testbed.data_plane.port_filters import PortFilter, attach_at_ports
+from weft.testbed.data_plane.port_filters import PortFilter, attach_at_ports, program_at
 from weft.testbed.linux import btf, libbpf, tc
-from weft.testbed.runs.network_handle import NetworkHandle, netlink_of
+from weft.testbed.runs.network_handle import NetworkHandle
 
 PROGRAM = "layers.bpf.o"
 LEAVE, ARRIVE = "leave", "arrive"
@@ -69,10 +69,7 @@ def attach(net: NetworkHandle, settings: Mapping[str, int]) -> None:
 
 def _layout() -> btf.StructLayout:
     """Return the layout of struct settings; BpfError if the program is not compiled."""
-    path = libbpf.DIRECTORY / PROGRAM
-    if not path.exists():
-        raise libbpf.missing(path)
-    return btf.layouts(path)["settings"]
+    return btf.layouts(libbpf.DIRECTORY / PROGRAM)["settings"]
 
 
 def _set(entries: libbpf.Map, settings: Mapping[str, int]) -> None:
@@ -89,8 +86,7 @@ def program_of(net: NetworkHandle) -> int | None:
         return None
     host = net.local_nodes[0]  # a machine with nodes of a fabric has hosts, or no such program
     port, *_ = net.topology.ports(host)[0]
-    with closing(netlink_of(net, host)) as socket:
-        return libbpf.program_at(socket, net.ifindex(host, port), PRIORITY, hook=tc.EGRESS_HOOK)
+    return program_at(net, host, port, PRIORITY, tc.EGRESS_HOOK)
 
 
 class FlowKey(NamedTuple):

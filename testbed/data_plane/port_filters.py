@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import sys
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from typing import NamedTuple
@@ -55,6 +56,17 @@ def attach(
             messages.append(libbpf.filter_message(place, fd, name, hook=hook, priority=priority))
     with closing(netlink_of(net, node)) as socket:
         socket.request(messages)
+
+
+def program_at(
+    net: NetworkHandle, node: int, port: int, priority: int, hook: int = tc.INGRESS_HOOK
+) -> int | None:
+    """Return the id of the program of `priority` at `hook` of a port; None without one."""
+    with closing(netlink_of(net, node)) as socket:
+        for options in tc.filter_options(socket, net.ifindex(node, port), priority, hook):
+            if libbpf.TCA_BPF_ID in options:
+                return int.from_bytes(options[libbpf.TCA_BPF_ID], sys.byteorder)
+    return None
 
 
 def detach(net: NetworkHandle, node: int, ports: Iterable[int], hook: int, priority: int) -> None:

@@ -5,13 +5,11 @@ The filters hold the program: it stays attached after the loading process has en
 
 from __future__ import annotations
 
-from contextlib import closing
-
 from weft.daemons.core.node_config import routers
-from weft.testbed.data_plane.port_filters import PortFilter, attach_at_ports
+from weft.testbed.data_plane.port_filters import PortFilter, attach_at_ports, program_at
 from weft.testbed.data_plane.transit_rewrite import TransitMaps
 from weft.testbed.linux import clock, libbpf
-from weft.testbed.runs.network_handle import NetworkHandle, netlink_of
+from weft.testbed.runs.network_handle import NetworkHandle
 
 PROGRAM = "transit_rewrite.bpf.o"
 FUNCTION = "transit_rewrite"
@@ -63,8 +61,7 @@ def program_of(net: NetworkHandle) -> int | None:
     """Return the id of the program attached at the routers of `net`, None without one."""
     node = _routers(net)[0]
     port, *_ = net.topology.ports(node)[0]
-    with closing(netlink_of(net, node)) as socket:
-        return libbpf.program_at(socket, net.ifindex(node, port), PRIORITY)
+    return program_at(net, node, port, PRIORITY)
 
 
 def ensure(net: NetworkHandle) -> int:

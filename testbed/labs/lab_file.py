@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from weft.topologies import build
 from weft.topologies.core.grammar import quoted, unknown
 from weft.topologies.core.link import MTU_BYTES, LinkSpec
 from weft.topologies.core.topology import Topology
-from weft.topologies.core.user_graph import link_spec, topology_of
+from weft.topologies.core.user_graph import link_attributes, link_spec, topology_of
 
 ANSWER = "the answer"  # name of its text in errors
 ANSWER_KEYS = ("scheme", "link", "host_link", "mtu", "packed", "links", "commands")
@@ -114,17 +115,18 @@ def _lab(content: Keys, name: str) -> Lab:
     topology, own_links = _wired(content, name)
     lab = Lab(topology=topology, own_links=own_links, machines=_machines(content, topology))
     readers: dict[str, Callable[[Any], Any]] = {
-        "scheme": lambda value: None if value is None else _text("scheme", value),
-        "link": lambda value: _link("link", value),
-        "host_link": lambda value: _link("host_link", value),
+        "scheme": partial(_text, "scheme"),
+        "link": partial(_link, "link"),
+        "host_link": partial(_link, "host_link"),
         "packed": _packed,
         "commands": lambda value: _commands(value, topology),
     }
     for key, reader in readers.items():
-        with position(content, key):
-            lab = replace(lab, **{key: reader(content.get(key))})
-    with position(content, "mtu"):
-        if content.get("mtu") is not None:
+        if content.get(key) is not None:
+            with position(content, key):
+                lab = replace(lab, **{key: reader(content[key])})
+    if content.get("mtu") is not None:
+        with position(content, "mtu"):
             lab = with_mtu(lab, content["mtu"])
     events, checks = timeline(content, topology, Path(name).parent)
     return replace(lab, events=events, checks=checks)
@@ -178,9 +180,7 @@ def _commands(content: Any, topology: Topology) -> dict[str, tuple[str, ...]]:
     return commands
 
 
-def _packed(content: Any) -> int | None:
-    if content is None:
-        return None
+def _packed(content: Any) -> int:
     if not isinstance(content, int) or isinstance(content, bool) or content < 0:
         expected = "a number of processes, 0 for one for each node"
         raise ValueError(f"packed: {expected}, got {quoted(content)}")
@@ -223,9 +223,7 @@ def _entries(content: Any) -> list[LinkEntry]:
     return entries
 
 
-def _link(title: str, content: Any) -> LinkSpec | None:
-    if content is None:
-        return None
+def _link(title: str, content: Any) -> LinkSpec:
     spec = link_spec(title, keys(title, content, LINK_KEYS))
     if spec is None:
         raise ValueError(f"{title}: {NO_RATE}")
@@ -252,14 +250,7 @@ def _graph(nodes: Keys, items: Sequence[Any], entries: Sequence[LinkEntry]) -> A
 
 def link_keys(link: LinkSpec) -> dict[str, Any]:
     """Return the keys of an entry for `link`."""
-    values: dict[str, Any] = {"rate": _rate(link.rate_bps), "queue": link.queue_packets}
-    if link.delay_us:
-        values["delay"] = f"{link.delay_us}us"
-    if link.loss_ppb:
-        values["loss"] = link.loss_ppb / 10_000_000
-    if link.trim_packets:
-        values["trim"] = link.trim_packets
-    return values
+    return {**link_attributes(link), "rate": _rate(link.rate_bps)}
 
 
 def _rate(rate_bps: int) -> str:

@@ -25,11 +25,9 @@ class LinkChange:
 
     def impairment(self) -> Impairment:
         """Return the fields that differ."""
-        fields = {field: getattr(self.after, field) for field in FIELDS}
-        if self.before:
-            before = {field: getattr(self.before, field) for field in FIELDS}
-            return Impairment(**{key: fields[key] for key in FIELDS if fields[key] != before[key]})
-        return Impairment(**{key: value for key, value in fields.items() if value})
+        before = {field: getattr(self.before, field, 0) for field in FIELDS}  # 0: no rate before
+        after = {field: getattr(self.after, field) for field in FIELDS}
+        return Impairment(**{key: after[key] for key in FIELDS if after[key] != before[key]})
 
     def __str__(self) -> str:
         before = link_keys(self.before) if self.before else {}

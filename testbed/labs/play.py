@@ -7,7 +7,7 @@ step is exact.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from tempfile import TemporaryFile
@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeVar
 from weft.testbed.labs import judgement, running_lab
 from weft.testbed.labs.judgement import CheckVerdict
 from weft.testbed.labs.lab_file import Lab
-from weft.testbed.labs.timeline import LabCheck, LabEvent, NodePair
+from weft.testbed.labs.timeline import LabCheck, LabEvent
 from weft.testbed.linux import clock
 from weft.testbed.measure.outage import MOST_PER_SECOND, OutageProbe, OutageTable
 from weft.testbed.measure.ping import ping
@@ -214,14 +214,10 @@ class Player:
         return 8 * size_bytes * delivered / length_s
 
     def check_reachable(self, check: LabCheck) -> CheckVerdict:
-        return self._pinged(check.subject, reachable=True)
+        table = ping(self.network, check.subject, timeout_s=PING_TIMEOUT_S)
+        return judgement.of_pings(table.pings, self.name, reachable=check.kind == "reachable")
 
-    def check_unreachable(self, check: LabCheck) -> CheckVerdict:
-        return self._pinged(check.subject, reachable=False)
-
-    def _pinged(self, pairs: Sequence[NodePair], *, reachable: bool) -> CheckVerdict:
-        table = ping(self.network, pairs, timeout_s=PING_TIMEOUT_S)
-        return judgement.of_pings(table.pings, self.name, reachable=reachable)
+    check_unreachable = check_reachable
 
     def check_path(self, check: LabCheck) -> CheckVerdict:
         path = check.subject

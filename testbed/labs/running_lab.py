@@ -46,16 +46,10 @@ def lab_of(network: RunningNetwork) -> Lab:
 
 
 def _readable(link: LinkSpec | None) -> LinkSpec | None:
-    """Return the fields of `link` that kernel_link() reads back."""
+    """Return `link` with defaults where kernel_link() reads nothing back."""
     if link is None:
         return None
-    return LinkSpec(
-        rate_bps=link.rate_bps,
-        queue_packets=link.queue_packets,
-        delay_us=link.delay_us,
-        loss_ppb=link.loss_ppb,
-        mtu_bytes=link.mtu_bytes,
-    )
+    return replace(link, trim_packets=0, header_packets=LinkSpec.header_packets, hop_ns=0)
 
 
 def begin(network: RunningNetwork, commands: Mapping[str, Sequence[str]]) -> None:

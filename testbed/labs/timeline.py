@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -51,16 +51,10 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
     "route": ("via",),
     "output": ("node", "matches"),
 }
-REQUIRED: Mapping[str, tuple[str, ...]] = {
-    "fail": ("at",),
-    "restore": ("at",),
-    "degrade": ("at", "rate"),
-    "impair": ("at",),
-    "clear": ("at",),
-    "rates": ("at", "trace", "for"),
-    "start": ("at", "node"),
-    "stop": ("at",),
-    "traffic": ("at",),
+REQUIRED: Mapping[str, tuple[str, ...]] = {  # options without a default; events also need `at`
+    "degrade": ("rate",),
+    "rates": ("trace", "for"),
+    "start": ("node",),
     "loss": ("below",),
     "goodput": ("above",),
     "recovers": ("at", "within"),
@@ -327,8 +321,7 @@ class TimelineReader:
         kind = present[0]
         subject_title, title = title, f"{title}, {kind}"
         keys(title, content, (kind, *kinds[kind], *common))
-        if missing := [key for key in REQUIRED.get(kind, ()) if key not in content]:
-            raise ValueError(f"{title}: {missing[0]} is missing")
+        _require(title, content, (*(("at",) if kind in EVENTS else ()), *REQUIRED.get(kind, ())))
         subject = self._value(subject_title, content, kind, self.readers[kind])
         at_s = self._value(title, content, "at", seconds) if "at" in content else usual_s
         return at_s, kind, subject, self._read_options(title, content, kinds[kind])
@@ -448,6 +441,12 @@ class TimelineReader:
         if nodes[0] == nodes[-1]:
             raise ValueError("a path leads from one node to another")
         return nodes
+
+
+def _require(title: str, content: Keys, required: Iterable[str]) -> None:
+    """Raise ValueError unless `content` has all keys in `required`."""
+    if missing := [key for key in required if key not in content]:
+        raise ValueError(f"{title}: {missing[0]} is missing")
 
 
 def _plain(value: Any) -> str:

@@ -70,8 +70,10 @@ def layouts(path: Path) -> Mapping[str, StructLayout]:
     """Return every struct of integers in an object file, by name.
 
     Raises:
-        BpfError: the file has no BTF.
+        BpfError: the file is missing, or has no BTF.
     """
+    if not path.exists():
+        raise libbpf.missing(path)
     with closing(Types(path)) as types:
         structs = {}
         for number in range(1, len(types)):
@@ -111,8 +113,7 @@ class Types:
         libbpf.library().btf__free(self._btf)
 
     def __len__(self) -> int:
-        count: int = libbpf.library().btf__type_cnt(self._btf)
-        return count
+        return int(libbpf.library().btf__type_cnt(self._btf))
 
     def text(self, offset: int) -> str:
         """Return the name at an offset of the strings."""

@@ -320,8 +320,7 @@ class Object(Closing, Maps):
             self._object = None
 
     def _map_fd(self, name: str) -> int:
-        fd: int = library().bpf_map__fd(self._map(name))
-        return fd
+        return int(library().bpf_map__fd(self._map(name)))
 
     def _map(self, name: str) -> int:
         handle: int | None = library().bpf_object__find_map_by_name(self._object, name.encode())
@@ -337,8 +336,7 @@ class Object(Closing, Maps):
 
     def program_fd(self, name: str) -> int:
         """Return the descriptor of the program `name`, for a filter."""
-        fd: int = library().bpf_program__fd(self._program(name))
-        return fd
+        return int(library().bpf_program__fd(self._program(name)))
 
     def attach(self, name: str) -> None:
         """Attach the program `name` to the tracepoint of its section, until close()."""
@@ -406,17 +404,6 @@ def _information(fd: int, request: bytes, what: str) -> bytes:
     if library().bpf_obj_get_info_by_fd(fd, buffer, ctypes.byref(size)):
         raise error(what)
     return buffer.raw
-
-
-def program_at(
-    socket: netlink.Socket, ifindex: int, priority: int, *, hook: int = tc.INGRESS_HOOK
-) -> int | None:
-    """Return the id of the program of `priority` at `hook` of a device, None without one."""
-    for options in tc.filter_options(socket, ifindex, priority, hook):
-        if TCA_BPF_ID in options:
-            program: int = struct.unpack("=I", options[TCA_BPF_ID])[0]
-            return program
-    return None
 
 
 def trivial_program(kind: int) -> int:

@@ -189,7 +189,7 @@ class Sysctls:
             if path not in defaults:
                 defaults[path] = self.read(path)
             if defaults[path] != value:
-                self.write(path, value)
+                write_sysctl(path, value, self._folder)
 
     def read(self, path: str) -> str:
         """Return the value of `path`, below /proc/sys/net; raise OSError if there is none."""
@@ -198,10 +198,6 @@ class Sysctls:
             return os.read(fd, 4096).decode().strip()
         finally:
             os.close(fd)
-
-    def write(self, path: str, value: str) -> None:
-        """Set `path`; see write_sysctl()."""
-        _write(path, value, path, self._folder)
 
     def close(self) -> None:
         if self._folder >= 0:
@@ -240,12 +236,12 @@ def _mounted_proc() -> int:
         os.close(context)
 
 
-def write_sysctl(path: str, value: str) -> None:
-    """Set /proc/sys/net/`path` of the thread's namespace; raise OSError with its name."""
-    _write(path, value, str(Path(SYSCTLS, path)), None)
+def write_sysctl(path: str, value: str, folder: int | None = None) -> None:
+    """Set /proc/sys/net/`path` of the thread's namespace; raise OSError with its name.
 
-
-def _write(path: str, value: str, file: str, folder: int | None) -> None:
+    folder: descriptor of sys/net in another proc file system.
+    """
+    file = f"{SYSCTLS}/{path}" if folder is None else path
     try:
         fd = os.open(file, os.O_WRONLY | os.O_CLOEXEC, dir_fd=folder)
         try:

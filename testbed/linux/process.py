@@ -17,13 +17,18 @@ def need_root() -> None:
 
 
 def allow_descriptors(count: int) -> None:
-    """Let this process have `count` files open; raise ValueError if the system does not."""
+    """Let this process have `count` files open.
+
+    Raises:
+        ValueError: the system allows fewer; as many as it allows may be open now.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft >= count:
         return
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (count, max(hard, count)))
     except ValueError:  # not root, or root without CAP_SYS_RESOURCE
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         raise ValueError(
             f"this network needs {count} open files and the limit is {hard}; "
             "raise it with ulimit -n"

@@ -94,7 +94,7 @@ def _examined(attempt: Try, scratch: Scratch) -> Feature:
 
 def _outcome(attempt: Try, scratch: Scratch) -> tuple[bool, str]:
     try:
-        return True, attempt.attempt(scratch)
+        return True, attempt.attempt(scratch) or ""
     except NetlinkError as error:
         return False, (error.strerror or "").rpartition(": ")[2]  # without the command
     except OSError as error:

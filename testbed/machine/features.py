@@ -1,6 +1,6 @@
 """Features of a kernel and its machine, each tried in an unnamed namespace that ends afterwards.
 
-A try returns a detail, often "", or raises OSError with the kernel's message.
+A try returns a detail, if there is one, or raises OSError with the kernel's message.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Scratch(Closing):
         return NamedDevice(socket.if_nametoindex(name), name)
 
 
-FeatureTest = Callable[[Scratch], str]
+FeatureTest = Callable[[Scratch], str | None]
 
 
 @dataclass(frozen=True)
@@ -78,9 +78,8 @@ class Try:
 def makes(messages: Callable[[Device], list[NetlinkMessage]]) -> FeatureTest:
     """Return the test that the kernel makes these changes of a device."""
 
-    def attempt(scratch: Scratch) -> str:
+    def attempt(scratch: Scratch) -> None:
         scratch.netlink.request(messages(scratch.device()))
-        return ""
 
     return attempt
 
@@ -89,28 +88,25 @@ def new_interface(kind: str) -> FeatureTest:
     return makes(lambda _: [interface.new(NamedDevice(0, f"{kind}0"), kind, up=False)])
 
 
-def program(scratch: Scratch) -> str:
+def program(scratch: Scratch) -> None:
     os.close(libbpf.trivial_program(SCHED_CLS))
-    return ""
 
 
-def dequeue_tracepoint(scratch: Scratch) -> str:
+def dequeue_tracepoint(scratch: Scratch) -> None:
     fd = libbpf.trivial_program(RAW_TRACEPOINT)
     try:
         os.close(libbpf.attach_raw("qdisc_dequeue", fd))
     finally:
         os.close(fd)
-    return ""
 
 
 def btf(scratch: Scratch) -> str:
     return f"{BTF.stat().st_size} bytes"
 
 
-def queue_read(scratch: Scratch) -> str:
+def queue_read(scratch: Scratch) -> None:
     if b"\0bpf_rdonly_cast\0" not in BTF.read_bytes():
         raise OSError(0, "this kernel has no bpf_rdonly_cast (Linux 6.2)")
-    return ""
 
 
 def library(scratch: Scratch) -> str:
@@ -119,27 +115,24 @@ def library(scratch: Scratch) -> str:
 
 
 def congestion(name: str) -> FeatureTest:
-    def attempt(scratch: Scratch) -> str:
+    def attempt(scratch: Scratch) -> None:
         with socket.socket() as probe:
             probe.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
-        return ""
 
     return attempt
 
 
-def mptcp(scratch: Scratch) -> str:
+def mptcp(scratch: Scratch) -> None:
     socket.socket(socket.AF_INET, socket.SOCK_STREAM, IPPROTO_MPTCP).close()
-    return ""
 
 
-def nftables(scratch: Scratch) -> str:
+def nftables(scratch: Scratch) -> None:
     done = subprocess.run(["nft", "add table ip probe"], capture_output=True, text=True, timeout=10)
     if done.returncode:
         raise OSError(done.returncode, f"nft: {' '.join(done.stderr.split())}")
-    return ""
 
 
-def rewriting(scratch: Scratch) -> str:
+def rewriting(scratch: Scratch) -> None:
     with closing(nft.Ruleset()) as tables, closing(source_rewrite.listen(source_rewrite.LOG_GROUP)):
         for rules in (
             source_rewrite.rules(SERVER_BLOCK),
@@ -147,13 +140,11 @@ def rewriting(scratch: Scratch) -> str:
             flow_rewrite.rules(SERVER_BLOCK),
         ):
             tables.change(rules)
-    return ""
 
 
-def real_time(scratch: Scratch) -> str:
+def real_time(scratch: Scratch) -> None:
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))  # of this thread, which ends soon
     os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
-    return ""
 
 
 def names(scratch: Scratch) -> str:
@@ -163,7 +154,7 @@ def names(scratch: Scratch) -> str:
     return str(netns.NAMES)
 
 
-def unprivileged(scratch: Scratch) -> str:
+def unprivileged(scratch: Scratch) -> None:
     """Test that an unprivileged user may make a namespace, in a child process."""
     child = os.fork()
     if not child:
@@ -175,17 +166,14 @@ def unprivileged(scratch: Scratch) -> str:
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if code:
         raise OSError(code, os.strerror(code) if code > 0 else f"signal {-code}")
-    return ""
 
 
-def pressure(scratch: Scratch) -> str:
+def pressure(scratch: Scratch) -> None:
     Path("/proc/pressure/cpu").read_text()  # reading fails if it is off
-    return ""
 
 
-def schedstat(scratch: Scratch) -> str:
+def schedstat(scratch: Scratch) -> None:
     Path("/proc/self/schedstat").read_text()
-    return ""
 
 
 def command(name: str, directory: Path | None = None) -> FeatureTest:

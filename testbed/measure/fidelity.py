@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -207,13 +207,10 @@ class Fidelity:
     def _all_rows(self) -> dict[int, CounterRow]:
         """Return the counter rows by node; none without daemons."""
         try:
-            counters = DaemonCounters(self.net.identity.directory / FILE)
+            with closing(DaemonCounters(self.net.identity.directory / FILE)) as counters:
+                return {node: counters.row(node) for node in range(len(counters))}
         except FileNotFoundError:
             return {}
-        try:
-            return {node: counters.row(node) for node in range(len(counters))}
-        finally:
-            counters.close()
 
     def _process_id(self, name: str) -> int | None:
         """Return the process id of a node's daemon or of the supervisor, by name."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from mininet import link as mininet_link
@@ -105,12 +106,8 @@ class LanPort(DirectIntf):
     def _turn_off_bundles(self) -> None:
         """Turn offloads off, so that a queue holds packets, not bundles of up to 64 kB."""
         self.shaped = True
-        with netns.inside(self.lan.spaces[self.node.name].fd):
-            offloads = Offloads()
-        try:
+        with netns.inside(self.lan.spaces[self.node.name].fd), closing(Offloads()) as offloads:
             offloads.turn_off(self.name)
-        finally:
-            offloads.close()
         self.cmd("ip link set", self.name, "gso_max_segs 1")
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from mininet import link, node
 
+from weft.testbed.linux.interface import set_up
 from weft.testbed.mininet.lazy_shell import DirectIntf, LazyShell
 from weft.testbed.network import faults, impair
 from weft.testbed.plan.network_plan import mac
@@ -90,8 +91,10 @@ class Port(DirectIntf):
         network = self.node.network
         number = self.node.number
         with network.at(number) as socket:
-            change = faults.bring_up if up else faults.take_down
-            change(network, number, self.port, socket)
+            if up:
+                faults.bring_up(network, number, self.port, socket)
+            else:
+                socket.request([set_up(network.plan.ends[number][self.port], False)])
 
     def config(self, **params: Any) -> dict[str, Any]:
         """Shape packets that leave from now on.

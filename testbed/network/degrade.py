@@ -5,12 +5,10 @@ A lower rate models a link that has lost some of its lanes.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from weft.daemons.core import registry
-from weft.testbed.linux import clock, live_port, tc
+from weft.testbed.linux import clock, tc
 from weft.testbed.network.handle import Handle
-from weft.testbed.network.read_back import RATE_TOLERANCE_BPS
+from weft.testbed.network.impair import Impairment, impair
 from weft.testbed.network.scheme_change import routing
 from weft.testbed.node_daemon import control_socket
 from weft.testbed.node_daemon.daemon import DEGRADED
@@ -25,17 +23,8 @@ def set_rate(network: Handle, name: str, rate_bps: int) -> None:
         ValueError: no such link or rate, or links have no rate in this network.
         OSError: the kernel holds another rate after the change.
     """
-    link = network.topology.link(name)
-    spec = replace(planned(network, link), rate_bps=rate_bps)
-    for node, _, end in network.both_ends(link):
-        with network.at(node) as socket:
-            if clock.is_virtual():
-                live_port.change_exact_link(socket, end, rate_bps=rate_bps)
-            else:
-                socket.request(tc.classes(end, spec, flags=0))
-            shape = tc.shapes(socket)[end.ifindex]
-        if abs((shape.rate_bps or 0) - rate_bps) >= RATE_TOLERANCE_BPS:
-            raise OSError(f"{end.dev}: asked for {rate_bps} bit/s, the kernel has {shape}")
+    planned(network, network.topology.link(name))  # raises if there is no rate to change
+    impair(network, name, Impairment(rate_bps=rate_bps))
 
 
 def degrade(network: Handle, name: str, rate_bps: int, *, tell: bool = False) -> None:

@@ -75,7 +75,7 @@ def restore(network: Handle, name: str) -> None:
         for node, port, end in network.both_ends(link):
             with network.at(node) as socket:
                 tc.unblackhole(socket, end)
-                if not is_up(network, node, port, socket):
+                if not interfaces(socket)[end.ifindex].up:
                     bring_up(network, node, port, socket)
         clock.let_kernel_work()
 
@@ -111,16 +111,6 @@ def inspect(network: Handle) -> LinkFaults:
         if len(set(mtus)) > 1:
             mtu_bytes[link] = mtus[0], mtus[1]
     return LinkFaults(failed, mtu_bytes)
-
-
-def is_up(network: Handle, node: int, port: int, socket: netlink.Socket) -> bool:
-    """Return True if `port` of `node` is set up; `socket` is in the node's namespace."""
-    return interfaces(socket)[network.ifindex(node, port)].up
-
-
-def take_down(network: Handle, node: int, port: int, socket: netlink.Socket) -> None:
-    """Set an interface down, and with it the link."""
-    socket.request([set_up(network.plan.ends[node][port], False)])
 
 
 def bring_up(network: Handle, node: int, port: int, socket: netlink.Socket) -> None:

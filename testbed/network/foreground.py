@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from contextlib import suppress
 
 from weft.daemons.core.capabilities import IN_TRANSIT
 from weft.testbed.data_plane import transit_program
@@ -12,7 +10,7 @@ from weft.testbed.data_plane.data_plane import program_of
 from weft.testbed.linux import privileges
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.network.scheme_change import routing
-from weft.testbed.node_daemon.child_process import REAL_TIME_PRIORITY
+from weft.testbed.node_daemon.child_process import real_time
 from weft.testbed.node_daemon.counters import FILE, DaemonCounters
 from weft.testbed.node_daemon.credentials import RunCredentials
 from weft.testbed.node_daemon.daemon import Daemon
@@ -39,8 +37,7 @@ def serve(network: RunningNetwork, node: int, scheme: str | None) -> int:
     scheme = scheme or routing(network.run.journal)
     name = network.plan.names[node]
     loop = Loop([_make_daemon(network, node, scheme)])
-    with suppress(PermissionError):  # the counters show if there is real-time priority
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(REAL_TIME_PRIORITY))
+    real_time(True)  # the counters show if it succeeded
     print(
         f"{name} routes by {scheme}, log in {network.run.directory / 'log' / name}.log; "
         f"Ctrl-C ends it",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 from weft.testbed.linux import netlink, netns
 from weft.testbed.plan.network_plan import End, NetworkPlan
+from weft.testbed.runs.network_handle import netlink_of
 from weft.testbed.runs.run import RunRecord
 from weft.topologies.core.topology import Topology
 
@@ -48,12 +49,8 @@ class Handle:
         if self.spaces:
             yield self.spaces[node].netlink
             return
-        with netns.inside(self.netns(node)):
-            socket = netlink.Socket()
-        try:
+        with closing(netlink_of(self, node)) as socket:
             yield socket
-        finally:
-            socket.close()
 
     def netns(self, node: int) -> int:
         """Return a descriptor of the namespace of `node`, which close() closes."""

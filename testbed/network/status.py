@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any
 
 from weft.daemons.core import registry
@@ -55,10 +55,9 @@ def _wait(
         TimeoutError: no further daemon was in `timeout_s`.
     """
     directory = network.run.directory
-    counters = DaemonCounters(directory / COUNTERS)
     waiting = network.plan.routers
     end_s = clock.monotonic() + timeout_s
-    try:
+    with closing(DaemonCounters(directory / COUNTERS)) as counters:
         while unready := [node for node in waiting if not ready(counters.row(node))]:
             if len(unready) < len(waiting):
                 end_s = clock.monotonic() + timeout_s
@@ -73,18 +72,14 @@ def _wait(
                     f"and {row.routes} routes; see {directory / 'log'}"
                 )
             clock.sleep(POLL_S)
-    finally:
-        counters.close()
 
 
 def rows(network: Handle) -> dict[int, CounterRow]:
     """Return the counters of every daemon, by node; empty if the run has no daemons."""
     if not has_daemons(network.run.journal["scheme"]):
         return {}
-    counters = DaemonCounters(network.run.directory / COUNTERS)
-    by_node = {node: counters.row(node) for node in network.plan.routers}
-    counters.close()
-    return by_node
+    with closing(DaemonCounters(network.run.directory / COUNTERS)) as counters:
+        return {node: counters.row(node) for node in network.plan.routers}
 
 
 def flows(network: Handle) -> list[dict[str, Any]] | None:

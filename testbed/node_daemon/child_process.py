@@ -53,15 +53,6 @@ def run(loop: Loop, name: bytes, others: Sequence[tuple[int, int]], parent: int)
         os._exit(status)
 
 
-def allow_descriptors(count: int) -> None:
-    """Raise the limit of open files to `count`, or as far as this process may."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(count, soft), max(count, hard)))
-    except ValueError:  # root without CAP_SYS_RESOURCE
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
 def real_time(enabled: bool) -> None:
     """Take real-time priority, or give it up; without the right to, nothing happens."""
     policy, priority = (os.SCHED_FIFO, REAL_TIME_PRIORITY) if enabled else (os.SCHED_OTHER, 0)

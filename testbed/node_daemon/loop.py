@@ -158,13 +158,10 @@ class Loop:
         try:
             work(*arguments)
         except Exception:
-            self._fail(daemon)
-
-    def _fail(self, daemon: Daemon) -> None:
-        """End a daemon whose state may be inconsistent after an exception."""
-        self.failed += 1
-        daemon.note_failure()
-        self._drop(daemon, "it failed")
+            # the state of the daemon may be inconsistent
+            self.failed += 1
+            daemon.note_failure()
+            self._drop(daemon, "it failed")
 
     def start(self) -> None:
         """Start the daemons."""

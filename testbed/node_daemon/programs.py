@@ -31,19 +31,17 @@ class Programs:
 
     def node_maps(self, nodes: Sequence[int]) -> dict[int, NodeMaps]:
         """Return the parts of each of `nodes`, with the forwarding groups as they are now."""
-        tables = self._tables
-        first = self._first_switch
-        groups = tables.all(node - first for node in nodes) if tables else {}
-        return {
-            node: NodeMaps(
-                groups.get(node - first),
-                tables.queue_state(node - first) if tables else None,
-                tables.flows(node - first) if tables else None,
-                tables.long_queues(node - first) if tables else None,
-                self._transit_maps.at(node) if self._transit_maps else None,
-            )
-            for node in nodes
-        }
+        transit, tables, first = self._transit_maps, self._tables, self._first_switch
+        maps = {node: NodeMaps(transit=transit.at(node) if transit else None) for node in nodes}
+        if tables:
+            for switch, groups in tables.all(node - first for node in nodes).items():
+                maps[first + switch] = maps[first + switch]._replace(
+                    groups=groups,
+                    queue_state=tables.queue_state(switch),
+                    flows=tables.flows(switch),
+                    long_queues=tables.long_queues(switch),
+                )
+        return maps
 
     def descriptors(self) -> list[int]:
         """Return the descriptors of the maps, which a forked process must keep open."""

@@ -31,8 +31,9 @@ from typing import Any
 
 from weft.daemons.core.node_config import NodeConfig
 from weft.testbed.linux import clock
+from weft.testbed.linux.process import allow_descriptors
 from weft.testbed.node_daemon import control_socket, daemon_set, successor
-from weft.testbed.node_daemon.child_process import Child, allow_descriptors, gaps, real_time, run
+from weft.testbed.node_daemon.child_process import Child, gaps, real_time, run
 from weft.testbed.node_daemon.counters import COLUMNS, FILE, DaemonCounters
 from weft.testbed.node_daemon.credentials import RunCredentials
 from weft.testbed.node_daemon.daemon import Daemon
@@ -149,7 +150,8 @@ class Supervisor:
         self._start_nodes(nodes)
 
     def _start_nodes(self, nodes: Sequence[int]) -> None:
-        allow_descriptors(100 + DESCRIPTORS_PER_NODE * len(nodes))
+        with suppress(ValueError):  # as many as this process may
+            allow_descriptors(100 + DESCRIPTORS_PER_NODE * len(nodes))
         # All loops are made before the first fork: a child owns the memory that it writes, and
         # opening sockets alone writes to more than a megabyte of Python's objects.
         count = min(self._processes, len(nodes))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Protocol
 
 from weft.testbed.linux import clock, netlink, netns, tc
@@ -83,23 +84,17 @@ def smallest_queue(net: NetworkHandle) -> int | None:
     first = net.local_nodes[0]
     neighbours = {peer for _, peer, *_ in net.topology.ports(first)}
     for node in {first} | neighbours.intersection(net.local_nodes):
-        socket = netlink_of(net, node)
-        try:
+        with closing(netlink_of(net, node)) as socket:
             lengths += [
                 shape.queue_packets for shape in tc.shapes(socket).values() if shape.queue_packets
             ]
-        finally:
-            socket.close()
     return min(lengths, default=None)
 
 
 def has_rate(net: NetworkHandle) -> bool:
     """Return True if links have a rate, and hence queues; it is the same for all links of a run."""
-    socket = netlink_of(net, net.local_nodes[-1])
-    try:
+    with closing(netlink_of(net, net.local_nodes[-1])) as socket:
         return any(shape.rate_bps for shape in tc.shapes(socket).values())
-    finally:
-        socket.close()
 
 
 def require_rate(net: NetworkHandle, what: str) -> None:

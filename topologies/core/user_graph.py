@@ -197,14 +197,14 @@ def document(topology: Topology) -> str:
         role = topology.roles[topology.level[link]]
         edge: dict[str, Any] = {"source": names[a], "target": names[b], "key": link, "role": role}
         if link in topology.own_links:
-            edge |= _attributes(topology.own_links[link])
+            edge |= link_attributes(topology.own_links[link])
         links.append(edge)
     return json.dumps(
         {"directed": False, "multigraph": True, "graph": {}, "nodes": nodes, "links": links}
     )
 
 
-def _attributes(link: LinkSpec) -> dict[str, Any]:
+def link_attributes(link: LinkSpec) -> dict[str, Any]:
     """Return the edge attributes that link_spec() reads as `link`."""
     attributes: dict[str, Any] = {"rate": link.rate_bps, "queue": link.queue_packets}
     if link.delay_us:
@@ -339,16 +339,11 @@ def _homes(kinds: Mapping[str, str], edges: Sequence[GraphEdge], spec: str) -> d
 
 
 def _require_connected(switches: Sequence[str], edges: Sequence[GraphEdge], spec: str) -> None:
-    beside: dict[str, list[str]] = {switch: [] for switch in switches}
-    for edge in edges:
-        if edge.a in beside and edge.b in beside:
-            beside[edge.a].append(edge.b)
-            beside[edge.b].append(edge.a)
-    reached, frontier = {switches[0]}, [switches[0]]
-    while frontier:
-        new = set(beside[frontier.pop()]) - reached
-        reached |= new
-        frontier += new
+    import networkx as nx
+
+    graph = nx.Graph([(edge.a, edge.b) for edge in edges])
+    graph.add_nodes_from(switches)
+    reached = nx.node_connected_component(graph, switches[0])
     if missing := [switch for switch in switches if switch not in reached]:
         raise ValueError(f"{spec}: no path leads from {switches[0]} to {missing[0]}")
 

@@ -9,7 +9,7 @@ import pytest
 
 from weft.daemons.core import registry
 from weft.daemons.core.node_config import routers
-from weft.daemons.fatpaths import scheme
+from weft.daemons.fatpaths import construction, scheme
 from weft.daemons.fatpaths.forwarding import MOST_LAYERS, in_layer, tagged
 from weft.daemons.fatpaths.layers import path as path_in
 from weft.daemons.routing.first_octets import FIRST
@@ -70,6 +70,10 @@ def test_routes_of_every_layer_lead_every_pair_along_the_schemes_path(spec, cons
 
 def test_a_users_graph_is_routed_in_layers_too(own_graph):
     follow_all(own_graph, "fatpaths:layers=3,rho=0.8")
+
+
+def test_the_words_are_the_constructions():
+    assert tuple(construction.CONSTRUCTIONS) == scheme.WORDS
 
 
 @pytest.mark.parametrize("construction", scheme.WORDS)

@@ -1,4 +1,5 @@
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,7 +11,8 @@ NEAR, FAR, FARTHER = 0, 5, 7  # numbers of paths; NEAR is DR's
 
 def paths(cost=shortest_first, most_hold_s=30.0, **given):
     ways = [(3, NEAR), (3, FAR), (5, FARTHER)]
-    return Paths(9, 0x0A000009, ways, NEAR, cost=cost, hold_s=0.5, most_hold_s=most_hold_s, **given)
+    settings = SimpleNamespace(cost=cost, hold_s=0.5, most_hold_s=most_hold_s)
+    return Paths(9, 0x0A000009, ways, NEAR, settings, **given)
 
 
 def connected(of, **loads):
@@ -90,9 +92,7 @@ def test_with_direct_first_it_is_asked_about_again_also_where_it_is_longer():
         9,
         [(5, NEAR), (3, FAR)],
         NEAR,
-        cost=shortest_first,
-        hold_s=0.5,
-        most_hold_s=30.0,
+        SimpleNamespace(cost=shortest_first, hold_s=0.5, most_hold_s=30.0),
         direct_first=True,
     )
     one.refreshed_s = 0.0

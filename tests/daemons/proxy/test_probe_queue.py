@@ -1,4 +1,5 @@
 from math import inf
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,9 +15,7 @@ def paths(ways=6):
         9,
         [(1, number) for number in range(ways)],
         0,
-        cost=shortest_first,
-        hold_s=0.5,
-        most_hold_s=30.0,
+        SimpleNamespace(cost=shortest_first, hold_s=0.5, most_hold_s=30.0),
     )
 
 

@@ -126,9 +126,9 @@ def test_what_the_kernel_refuses_is_named():
             with pytest.raises(
                 OSError, match=r"^\[Errno 22\] sysctl net.ipv4.ip_forward=no: Invalid argument$"
             ):
-                own.write(FORWARDING, "no")
+                own.set({FORWARDING: "no"}, {})
             with pytest.raises(OSError, match=r"sysctl net.ipv4.ip_forwards=1: No such file"):
-                own.write("ipv4/ip_forwards", "1")
+                own.set({"ipv4/ip_forwards": "1"}, {"ipv4/ip_forwards": "0"})
             assert own.read(FORWARDING) in ("0", "1")
         finally:
             own.close()

@@ -11,8 +11,9 @@ import pytest
 
 from weft.testbed.linux import clock, live_port, netlink, netns, tc
 from weft.testbed.linux.clock import wait_until
+from weft.testbed.linux.interface import interfaces
 from weft.testbed.measure.port_counters import PortCounterReader
-from weft.testbed.network import bring_up, clean, degrade, faults, read_back
+from weft.testbed.network import bring_up, clean, degrade, read_back
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.network.read_back import Mismatch
 from weft.testbed.plan.network_plan import NetworkPlan, mac
@@ -181,7 +182,7 @@ def test_fail_and_restore(network):
         one.fail("h0-h3", silent=silent)
         assert not reached()
         with RunningNetwork.open(one.run.id).at(0) as socket:  # as another process would
-            assert faults.is_up(one, 0, 1, socket) == silent
+            assert interfaces(socket)[one.ifindex(0, 1)].up == silent
         RunningNetwork.open(one.run.id).restore("h0-h3")
         assert reached()
     one.fail("h0-h3", silent=True, only_to="h3")
