@@ -64,6 +64,15 @@ def shortest(topology: Topology, src: int, dst: int) -> list[RoutedPath]:
     return paths(topology, src, dst, lambda switch: evenly(updown.next_hops(topology, switch)[dst]))
 
 
+def named(topology: Topology, nodes: Sequence[int]) -> dict[str, Any]:
+    """Return the names of the `nodes` of a path, and of its `links`; JSON-able."""
+    links = [link for hop in pairwise(nodes) for link in topology.hop_links(*hop)]
+    return {
+        "nodes": [topology.naming.name(node) for node in nodes],
+        "links": [topology.link_name(link) for link in links],
+    }
+
+
 def several(
     topology: Topology, scheme: Scheme, options: Options, src: int, dst: int
 ) -> dict[str, Any]:
@@ -78,15 +87,6 @@ def several(
         shares[path.nodes] += path.share
     if len(shares) < 2:
         return {}
-    rows = []
-    for nodes, share in shares.items():
-        links = [link for hop in pairwise(nodes) for link in topology.hop_links(*hop)]
-        rows.append(
-            {
-                "nodes": [topology.naming.name(node) for node in nodes],
-                "links": [topology.link_name(link) for link in links],
-                "share": share,
-            }
-        )
+    rows = [{**named(topology, nodes), "share": share} for nodes, share in shares.items()]
     rule = scheme.rule(options)
     return {"paths": rows, "by_queues": bool(rule and rule.compares_queues)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from math import inf
 from typing import TypeVar
 
@@ -15,7 +15,7 @@ from weft.daemons.core.actions import (
     handler_of,
     handlers_of,
 )
-from weft.daemons.core.capabilities import Capability, FlowPlacement
+from weft.daemons.core.capabilities import FlowPlacement
 from weft.daemons.core.contract import StateMachine
 from weft.daemons.core.events import DaemonEvent
 from weft.daemons.core.node_config import NodeConfig
@@ -105,12 +105,10 @@ class Node:
         self.inherited = set(self.fib.routes)
         self.unread = []
         self.capabilities = [
-            simulated(need) if old.rewrites else old for need, old in self._by_need()
+            simulated(need) if old.rewrites else old
+            for need, old in zip(self.config.needs, self.capabilities, strict=True)
         ]
         self._handlers = handlers_of(self.capabilities)
-
-    def _by_need(self) -> Iterable[tuple[Capability, Simulated]]:
-        return zip(self.config.needs, self.capabilities, strict=True)
 
     def sweep(self) -> None:
         """Remove the routes that the present daemon did not set itself."""

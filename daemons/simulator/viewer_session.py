@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from itertools import pairwise
 from typing import Any
 
 from weft.daemons.core import message_registry, registry
@@ -339,10 +338,8 @@ class ViewerSession:
         if max(ends) >= self._topology.servers:
             raise ValueError("a path leads from a server to a server")
         path, lost = self._simulator.walk(*ends)
-        links = [link for hop in pairwise(path) for link in self._topology.hop_links(*hop)]
         return {
-            "nodes": [self._name(node) for node in path],
-            "links": [self._topology.link_name(link) for link in links],
+            **path_shares.named(self._topology, path),
             "reason": lost,
             **path_shares.several(self._live_topology(), self._scheme, self._options, *ends),
         }

@@ -40,14 +40,15 @@ class Prober:
         self.base = int.from_bytes(os.urandom(2), "big")
         self.sockets = {fd: socket.socket(fileno=fd) for fd in {fd for fd, _ in pairs}}
         self.pairs = [
-            (self.sockets[fd], (socket.inet_ntoa(struct.pack(">I", to)), 0), self._echo(i))
-            for i, (fd, to) in enumerate(pairs)
+            (
+                self.sockets[fd],
+                (socket.inet_ntoa(struct.pack(">I", to)), 0),
+                icmp.Echo((self.base + number) & 0xFFFF, self.token, DATA_BYTES),
+            )
+            for number, (fd, to) in enumerate(pairs)
         ]
         self.answers = array("d")
         self.late_s = 0.0
-
-    def _echo(self, pair: int) -> icmp.Echo:
-        return icmp.Echo((self.base + pair) & 0xFFFF, self.token, DATA_BYTES)
 
     def send_due(self, begin_s: float) -> float:
         """Send the requests that are due, at most one to each pair; return when the next is due.

@@ -107,7 +107,7 @@ def deviations(net: NetworkHandle) -> dict[int, Deviation]:
             _receive(receiver, stamps)
     results = {}
     for index, burst in sent.items():
-        arrivals_ns = stamps.get(_far_device(net, index), [])
+        arrivals_ns = stamps.get(device(net, *_far(net, index)), [])
         if len(arrivals_ns) > 1 and _queued(after[index]) == burst.frames:
             results[index] = _deviation(burst, arrivals_ns)
     return results
@@ -154,10 +154,6 @@ def _far(net: NetworkHandle, index: int) -> tuple[int, int]:
     """Return node and port at the other end of a port's link."""
     node, port = ports(net)[index]
     return next((peer, far) for own, peer, far, _ in net.topology.ports(node) if own == port)
-
-
-def _far_device(net: NetworkHandle, index: int) -> str:
-    return device(net, *_far(net, index))
 
 
 def _receiver(

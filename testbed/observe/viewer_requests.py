@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from weft.daemons.routing import path_shares
 from weft.testbed.linux import fib
 from weft.testbed.measure.traceroute import trace
 from weft.testbed.network import impair
-from weft.testbed.network.degrade import planned, set_rate
+from weft.testbed.network.degrade import set_rate
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.node_daemon import control
 from weft.testbed.plan.element import LinkElement, parse_element
@@ -74,7 +73,6 @@ class Actions:
             impair.undo(self._network, what)
 
     def _degrade(self, link: str, rate: str) -> None:
-        planned(self._network, self._network.topology.link(link))
         set_rate(self._network, link, rate_bps(rate))
 
     def _impair(self, link: str, loss: str | None = None, delay: str | None = None) -> None:
@@ -104,12 +102,8 @@ class Actions:
             if topology.is_crossbar(node):
                 raise ValueError(f"{name(node)} is a crossbar: it has no address")
         (path,) = trace(self._network, [ends], timeout_s=TRACE_S, retries=TRACE_RETRIES)
-        links: list[int] = []
-        for a, b in pairwise(path.nodes):
-            links += topology.hop_links(a, b)
         return {
-            "nodes": [name(node) for node in path.nodes],
-            "links": [topology.link_name(link) for link in links],
+            **path_shares.named(topology, path.nodes),
             "reason": path.reason,
             **self._several_paths(*ends),
         }
