@@ -35,12 +35,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weft.topologies.core.address import AddressLayout, FabricNaming, Tier, spelled
 from weft.topologies.core.grammar import quoted
 from weft.topologies.core.link import LinkSpec, delay_us, rate_bps
+from weft.topologies.core.topology import Topology, places, wire
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from weft.topologies.core.topology import Topology
 
 # with -eth<port> behind it, Linux takes it as an interface's name
 FIT = re.compile(r"[A-Za-z][A-Za-z0-9._]{0,7}")
@@ -352,8 +352,6 @@ def _assemble(
     hosts: Mapping[str, Sequence[str]], edges: Sequence[GraphEdge], spec: str
 ) -> Topology:
     """Return the network of switches with the names of their hosts, and of all edges."""
-    from weft.topologies.core.topology import Topology
-
     names = [*(host for attached in hosts.values() for host in attached), *hosts]
     naming = _naming(hosts, names, spec)
     number = {name: node for node, name in enumerate(names)}
@@ -372,8 +370,6 @@ def _rows(
 ) -> list[NDArray[np.int64]]:
     """Return the rows of Topology.links of each level."""
     import numpy as np
-
-    from weft.topologies.core.topology import places, wire
 
     pairs = np.array([[number[a], number[b]] for level in levels for a, b, _ in level])
     ports = places(pairs, len(number))

@@ -19,13 +19,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from weft.topologies.core.family import Family, IntegerParameter
+from weft.topologies.core.topology import Topology
 from weft.topologies.low_diameter.routers import require_routers, wired
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-    from weft.topologies.core.topology import Topology
 
 
 def build(parameters: Mapping[str, int]) -> Topology:

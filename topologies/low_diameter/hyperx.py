@@ -11,13 +11,10 @@ global.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from weft.topologies.core.family import Family, IntegerParameter
+from weft.topologies.core.topology import Topology
 from weft.topologies.low_diameter.routers import require_routers, wired
-
-if TYPE_CHECKING:
-    from weft.topologies.core.topology import Topology
 
 
 def build(parameters: Mapping[str, int]) -> Topology:

@@ -13,12 +13,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from weft.topologies.core.address import FabricNaming, Tier
+from weft.topologies.core.topology import Topology, places, require_room, wire
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from weft.topologies.core.topology import Topology
 
 MOST_ROUTERS = 1 << 16  # 172.17.0.0/16
 
@@ -40,8 +40,6 @@ def wired(
     """
     import numpy as np
 
-    from weft.topologies.core.topology import Topology, places, wire
-
     naming = FabricNaming([routers, hosts], [Tier("r", (routers,))])
     servers = np.arange(naming.servers)
     edges = np.sort(np.concatenate(levels), axis=1)
@@ -61,8 +59,6 @@ def wired(
 
 def require_routers(family: str, routers: int, hosts: int, links: int) -> None:
     """Raise ValueError if there are too many routers, hosts of each, or links between routers."""
-    from weft.topologies.core.topology import require_room
-
     if routers > MOST_ROUTERS:
         raise ValueError(
             f"{family}: {routers} routers are too many, there are addresses for {MOST_ROUTERS}"

@@ -27,6 +27,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from weft.topologies.core.family import Family, IntegerParameter
+from weft.topologies.core.topology import Topology
 from weft.topologies.low_diameter.finite_field import FiniteField, field, prime_power
 from weft.topologies.low_diameter.routers import require_routers, wired
 
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from weft.topologies.core.topology import Topology
 
 ROLES = ("host", "local", "local", "global")
 

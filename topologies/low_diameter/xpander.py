@@ -14,15 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 from weft.topologies.core.family import Family, IntegerParameter
 from weft.topologies.core.seeded import SplitMix64
+from weft.topologies.core.topology import Topology
 from weft.topologies.low_diameter.jellyfish import ATTEMPTS, SEED, RouterPair, connected
 from weft.topologies.low_diameter.routers import require_routers, wired
-
-if TYPE_CHECKING:
-    from weft.topologies.core.topology import Topology
 
 
 def build(parameters: Mapping[str, int]) -> Topology:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from weft.topologies.core.family import Family, IntegerParameter
+from weft.topologies.core.topology import Topology, require_room, wire
 from weft.topologies.recursive.ccrdn import BETA_DCELL, DCELL, FAMILY, Ccrdn, CcrdnNaming, gateway
 from weft.topologies.recursive.connection_rule import FIRST
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from weft.topologies.core.topology import Topology
 
 PARAMETERS = {
     "n": IntegerParameter("servers of a level-0 switch", 3),
@@ -30,8 +30,6 @@ PARAMETERS = {
 def build(rule: int, parameters: Mapping[str, int]) -> Topology:
     """Return the CCRDN of `rule`: port 0 of a server leads to its crossbar, others to servers."""
     import numpy as np
-
-    from weft.topologies.core.topology import Topology, require_room, wire
 
     network = Ccrdn(rule, parameters["n"], parameters["k"])
     naming = CcrdnNaming(network)
@@ -49,8 +47,6 @@ def build(rule: int, parameters: Mapping[str, int]) -> Topology:
 def links(network: Ccrdn, level: int) -> NDArray[np.int64]:
     """The links of `level` >= 1 of every X(level): one between any two of its copies."""
     import numpy as np
-
-    from weft.topologies.core.topology import wire
 
     t, port = network.t, network.port(level)
     i, j = np.triu_indices(network.copies[level], 1)

@@ -6,14 +6,11 @@ Labels and addresses as in dcell.py.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from weft.topologies.core.family import Family, IntegerParameter
+from weft.topologies.core.topology import Topology
 from weft.topologies.recursive import dcell
 from weft.topologies.recursive.ccrdn import FICONN
-
-if TYPE_CHECKING:
-    from weft.topologies.core.topology import Topology
 
 
 def build(parameters: Mapping[str, int]) -> Topology:

@@ -13,20 +13,15 @@ s<leaf>.<host> is 10.0.<leaf>.<host>, so a leaf is a /24; leaf e1 is 172.17.0.1,
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from weft.topologies.core.address import FabricNaming, Tier
 from weft.topologies.core.family import Family, IntegerParameter
-
-if TYPE_CHECKING:
-    from weft.topologies.core.topology import Topology
+from weft.topologies.core.topology import Topology, require_room, wire
 
 
 def build(parameters: Mapping[str, int]) -> Topology:
     """Return CLOS(n,r,m), folded."""
     import numpy as np
-
-    from weft.topologies.core.topology import Topology, require_room, wire
 
     n, r, m = parameters["n"], parameters["r"], parameters["m"]
     naming = FabricNaming([r, n], [Tier("e", (r,)), Tier("c", (m,))])

@@ -38,12 +38,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from weft.topologies.core.address import FabricNaming, Tier
 from weft.topologies.core.family import Family, IntegerParameter
+from weft.topologies.core.topology import Topology, require_room, wire
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from weft.topologies.core.topology import Topology
 
 # letters of the tiers between e and c; h, s and w mean other things
 MIDDLE = "abdfgijklmnopqrtuvxyz"
@@ -98,8 +98,6 @@ def shape(parameters: Mapping[str, int]) -> FatTreeShape:
 def build(parameters: Mapping[str, int]) -> Topology:
     """Return FT(n,d), or the k-ary fat-tree."""
     import numpy as np
-
-    from weft.topologies.core.topology import Topology, require_room, wire
 
     tree = shape(parameters)
     n, d, _, hosts = tree

@@ -6,20 +6,15 @@ Host s3 is h3, 10.0.0.3, on port 3 of the router r0, 172.17.0.0.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from weft.topologies.core.address import FabricNaming, Tier
 from weft.topologies.core.family import Family, IntegerParameter
-
-if TYPE_CHECKING:
-    from weft.topologies.core.topology import Topology
+from weft.topologies.core.topology import Topology, require_room, wire
 
 
 def build(parameters: Mapping[str, int]) -> Topology:
     """The star with n hosts."""
     import numpy as np
-
-    from weft.topologies.core.topology import Topology, require_room, wire
 
     n = parameters["n"]
     naming = FabricNaming([n], [Tier("r", (1,))])
