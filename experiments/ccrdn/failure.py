@@ -16,11 +16,13 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
 from numpy.random import Generator
 
+from weft.experiments.engines.arrays import Ints
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.node_daemon import control
 from weft.topologies.core.failures import fail_links, fail_nodes, fail_racks, racks
@@ -85,66 +87,64 @@ class Flaps:
         return True
 
 
-def links(
-    topology: Topology, generator: Generator, *, silent: bool = False
-) -> Iterator[ElementFailure]:
-    """Yield each link between two servers, in random order."""
-    for link in generator.permutation(np.flatnonzero(topology.level > 0)).tolist():
-        yield of_link(topology, link, silent=silent)
+def links(topology: Topology) -> Ints:
+    """Return the links between two servers."""
+    return np.flatnonzero(topology.level > 0)
 
 
-def silent_links(topology: Topology, generator: Generator) -> Iterator[ElementFailure]:
-    """Yield each link between two servers, failing silently, in random order."""
-    return links(topology, generator, silent=True)
+def servers(topology: Topology) -> Ints:
+    """Return all servers."""
+    return np.arange(topology.servers)
 
 
-def one_way(topology: Topology, generator: Generator) -> Iterator[ElementFailure]:
-    """Yield each link between two servers, failing silently in a random direction."""
-    for link in generator.permutation(np.flatnonzero(topology.level > 0)).tolist():
-        yield of_link(
-            topology, link, silent=True, only_to=int(generator.choice(topology.links[link, [0, 2]]))
-        )
-
-
-def flapping(topology: Topology, generator: Generator) -> Iterator[ElementFailure]:
-    """Yield each link between two servers, in random order."""
-    for failure in links(topology, generator, silent=True):
-        flaps = Flaps(failure)
-        yield replace(failure, happen=flaps.happen, mend=flaps.mend, lasts=False)
-
-
-def servers(topology: Topology, generator: Generator) -> Iterator[ElementFailure]:
-    """Yield each server, in random order."""
-    for server in generator.permutation(topology.servers).tolist():
-        yield of_nodes(topology, [server], fail_nodes(topology, [server]))
-
-
-def whole_racks(topology: Topology, generator: Generator) -> Iterator[ElementFailure]:
-    """Yield each switch with its servers, in random order."""
-    for switch in generator.permutation(racks(topology)).tolist():
-        behind = [peer for _, peer, _, _ in topology.ports(switch)]
-        yield of_nodes(topology, [switch, *behind], fail_racks(topology, [switch]))
-
-
-def daemons(topology: Topology, generator: Generator) -> Iterator[ElementFailure]:
-    """Yield the daemon of each server, in random order; neighbours then avoid the server."""
-    return map(of_daemon, servers(topology, generator))
-
-
-def of_link(
-    topology: Topology, link: int, *, silent: bool, only_to: int | None = None
+def link_fails(
+    topology: Topology, link: int, _: Generator, *, silent: bool = False, only_to: str | None = None
 ) -> ElementFailure:
     """Return the failure of one link between two servers."""
     ends = {int(topology.links[link, 0]), int(topology.links[link, 2])}
     name = topology.link_name(link)
-    hears_nothing = None if only_to is None else topology.naming.name(only_to)
     return ElementFailure(
-        name=name if hears_nothing is None else f"{name} to {hears_nothing}",
+        name=f"{name} to {only_to}" if only_to else name,
         nodes=frozenset(),
         passes=lambda path: any(ends == set(hop) for hop in pairwise(path)),
         after=fail_links(topology, [link]),
-        happen=lambda net: net.fail(name, silent=silent, only_to=hears_nothing),
+        happen=lambda net: net.fail(name, silent=silent, only_to=only_to),
         mend=lambda net: net.restore(name),
+    )
+
+
+def one_way(topology: Topology, link: int, generator: Generator) -> ElementFailure:
+    """Return the silent failure of a link in a random direction."""
+    deaf = int(generator.choice(topology.links[link, [0, 2]]))
+    only_to = topology.naming.name(deaf)
+    return link_fails(topology, link, generator, silent=True, only_to=only_to)
+
+
+def flapping(topology: Topology, link: int, generator: Generator) -> ElementFailure:
+    """Return the silent failure of a link and its repair in turns."""
+    failure = link_fails(topology, link, generator, silent=True)
+    flaps = Flaps(failure)
+    return replace(failure, happen=flaps.happen, mend=flaps.mend, lasts=False)
+
+
+def server_fails(topology: Topology, server: int, _: Generator) -> ElementFailure:
+    """Return the loss of power of a server."""
+    return of_nodes(topology, [server], fail_nodes(topology, [server]))
+
+
+def rack_fails(topology: Topology, switch: int, _: Generator) -> ElementFailure:
+    """Return the loss of power of a switch and its servers."""
+    behind = [peer for _, peer, _, _ in topology.ports(switch)]
+    return of_nodes(topology, [switch, *behind], fail_racks(topology, [switch]))
+
+
+def daemon_dies(topology: Topology, server: int, generator: Generator) -> ElementFailure:
+    """Return the death of the daemon of a server; neighbours then avoid the server."""
+    failure = server_fails(topology, server, generator)
+    return replace(
+        failure,
+        happen=lambda net: control.kill(net.run.directory, failure.name),
+        mend=lambda net: control.start(net.run.directory, failure.name),
     )
 
 
@@ -165,22 +165,20 @@ def of_nodes(topology: Topology, members: Sequence[int], after: Topology) -> Ele
     )
 
 
-def of_daemon(server: ElementFailure) -> ElementFailure:
-    """Return the death of the daemon of `server` in place of the server's own failure."""
-    name = server.name
-    return replace(
-        server,
-        happen=lambda net: control.kill(net.run.directory, name),
-        mend=lambda net: control.start(net.run.directory, name),
-    )
-
-
-KINDS: Mapping[str, Callable[[Topology, Generator], Iterator[ElementFailure]]] = {
-    "link": links,
-    "silent-link": silent_links,
-    "one-way": one_way,
-    "flap": flapping,
-    "node": servers,
-    "rack": whole_racks,
-    "daemon": daemons,
+# elements of a topology, and the failure of one of them
+KINDS: Mapping[str, tuple[Callable[[Topology], Ints], Callable[..., ElementFailure]]] = {
+    "link": (links, link_fails),
+    "silent-link": (links, partial(link_fails, silent=True)),
+    "one-way": (links, one_way),
+    "flap": (links, flapping),
+    "node": (servers, server_fails),
+    "rack": (racks, rack_fails),
+    "daemon": (servers, daemon_dies),
 }
+
+
+def failures(kind: str, topology: Topology, generator: Generator) -> Iterator[ElementFailure]:
+    """Yield the failure of each element of a kind, in random order."""
+    elements, fails = KINDS[kind]
+    for element in generator.permutation(elements(topology)).tolist():
+        yield fails(topology, element, generator)

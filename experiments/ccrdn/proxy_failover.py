@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from weft.experiments.ccrdn import kernel_columns
-from weft.experiments.ccrdn.failure import KINDS, ElementFailure
+from weft.experiments.ccrdn.failure import KINDS, ElementFailure, failures
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines import reachability
 from weft.experiments.engines.network_run import measured
@@ -105,8 +105,8 @@ def choose(net: RunningNetwork, run: Run, generator: np.random.Generator) -> Hit
     topology = net.topology
     sample = some_pairs(topology.servers, MOST_TRACED, generator)
     reachability.wait_for_paths(net, sample, lengths(topology, run.text("routing"), sample))
-    paths = traced(net, sample)
-    for failure in KINDS[run.text("failure")](topology, generator):
+    paths = reachability.traced(net, sample)
+    for failure in failures(run.text("failure"), topology, generator):
         pairs = affected(failure, paths, lengths(failure.after, "bfs", sample) or {})
         if pairs:
             drawn = generator.permutation(len(pairs))[: run.integer("pairs")].tolist()
@@ -114,12 +114,6 @@ def choose(net: RunningNetwork, run: Run, generator: np.random.Generator) -> Hit
             hops = [len(paths[pair]) - 1 for pair in watched]
             return Hit(failure, watched, len(pairs), hops)
     return None
-
-
-def traced(net: RunningNetwork, pairs: Sequence[Pair], **options: Any) -> dict[Pair, Sequence[int]]:
-    """Return the paths, servers from source to destination, of those of `pairs` that answer."""
-    traces = trace(net, pairs, **options)
-    return {(path.src, path.dst): path.nodes for path in traces if not path.reason}
 
 
 def affected(
@@ -165,7 +159,7 @@ def fail(net: RunningNetwork, run: Run, hit: Hit) -> Failed:
         hit.failure.happen(net)
         clock.sleep(float(run.parameters["failure_s"]))
         traced_s = clock.monotonic()
-        paths = traced(net, hit.pairs, timeout_s=0.3, retries=1)
+        paths = reachability.traced(net, hit.pairs, timeout_s=0.3, retries=1)
         # under a virtual clock tracing takes no time, and the repair may lose a ping
         clock.sleep(2 * INTERVAL_MS / 1000)
         mended_s = clock.monotonic()

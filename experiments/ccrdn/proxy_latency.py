@@ -39,7 +39,6 @@ from weft.experiments.runner.definition import Experiment, Result, Row, Run
 from weft.experiments.runner.parameters import Integer
 from weft.testbed.linux import clock
 from weft.testbed.measure import ping
-from weft.testbed.measure.traceroute import trace
 from weft.testbed.network.network import RunningNetwork
 from weft.topologies.core.link import LinkSpec, Mbps
 from weft.topologies.core.topology import Topology
@@ -74,7 +73,7 @@ def pings(net: RunningNetwork, run: Run, routing: str) -> Row:
     topology = net.topology
     pairs = some_pairs(topology.servers, MOST_TRACED, np.random.default_rng(run.seed))
     settled = reachability.wait_for_paths(net, pairs, lengths(topology, routing, pairs))
-    hops = traced_hops(net, pairs)
+    hops = {pair: len(path) - 1 for pair, path in reachability.traced(net, pairs).items()}
     times = round_trips(net, by_hops(hops, run.integer("pairs")), run.integer("pings"))
     counts = Counter(hops.values())
     mean_hops = sum(length * count for length, count in counts.items()) / len(hops)
@@ -87,19 +86,11 @@ def pings(net: RunningNetwork, run: Run, routing: str) -> Row:
         "hop_us": hop_us,
         "model_latency_us": mean_hops * hop_us,
         **latencies(times.full, counts),
-        "hops": [length for length, rtts_us in times.full.items() for _ in rtts_us],
-        "rtts_us": [round(rtt_us, 1) for rtts_us in times.full.values() for rtt_us in rtts_us],
     }
 
 
-def traced_hops(net: RunningNetwork, pairs: Sequence[Pair]) -> dict[Pair, int]:
-    """Return the hops of those of `pairs` whose path a traceroute finds."""
-    traces = [path for path in trace(net, pairs) if not path.reason]
-    return {(path.src, path.dst): len(path.nodes) - 1 for path in traces}
-
-
 def latencies(times: dict[int, list[float]], pairs_by_hops: Counter[int]) -> Row:
-    """Return the mean latency over pairs of full frames, and the line through the latencies.
+    """Return the mean latency over pairs of full frames, the line through all, and the times.
 
     `times` are round-trip times (us) by hops.
     """
@@ -113,6 +104,8 @@ def latencies(times: dict[int, list[float]], pairs_by_hops: Counter[int]) -> Row
         "fitted_base_us": base_us,
         "fitted_hop_us": slope_us,
         "fitted_r2": fit,
+        "hops": [length for length, rtts_us in times.items() for _ in rtts_us],
+        "rtts_us": [round(rtt_us, 1) for rtts_us in times.values() for rtt_us in rtts_us],
     }
 
 

@@ -33,7 +33,7 @@ from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines import fabric_run
 from weft.experiments.engines.workloads import derangements, endless
 from weft.experiments.report.panels import Bars, select
-from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
+from weft.experiments.runner.definition import Experiment, Result, Row, Run
 from weft.experiments.runner.parameters import Integer, Spec, Word
 from weft.topologies import build
 
@@ -159,11 +159,6 @@ def check(run: Run) -> None:
     common.check_tcp(run)
 
 
-def kernel_rows(table: Table) -> Table:
-    """Return the rows of the kernel."""
-    return select(table, engine="kernel")
-
-
 SETTING = (
     *("topology", "traffic", "message_kb", "rate_mbps", "host_percent"),
     *("queue_packets", "congestion_control", "warm_up_s", "seconds"),
@@ -228,7 +223,7 @@ EXPERIMENT = Experiment(
         },
         by=("scheme", "transport"),
         facet=SETTING,
-        rows=kernel_rows,
+        rows=partial(select, engine="kernel"),
     ),
     check=check,
 )

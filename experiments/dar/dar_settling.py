@@ -41,7 +41,7 @@ from weft.experiments.dar.settings import (
 from weft.experiments.engines.arrays import Ints, zeros
 from weft.experiments.report.panels import Curves, exploded, extremes, melted, number_of
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
-from weft.experiments.runner.parameters import Word
+from weft.experiments.runner.parameters import Word, swept
 from weft.topologies.core.grammar import unparse
 
 DRAWN_US = 450  # of the beginning of a run
@@ -220,14 +220,16 @@ EXPERIMENT = Experiment(
     source="DAR, section 5.2, figure 13",
     engines=("graph", "fabric", "kernel"),
     axes={
-        **AXES,
-        "host_gbps": AXES["host_gbps"].over(40.0, 20.8, 19.2),
+        **swept(
+            AXES,
+            host_gbps=[40.0, 20.8, 19.2],
+            preset=["ours"],
+            time_us=[5600.0],
+            skipped_us=[0.0],
+        ),
         "scheme": Word(
             "DAR by queues, by counts, by counts with the map of spines", words=RESOLVED
         ).over(*RESOLVED),
-        "preset": AXES["preset"].over("ours"),
-        "time_us": AXES["time_us"].over(5600.0),
-        "skipped_us": AXES["skipped_us"].over(0.0),
     },
     columns=columns.SETTLING,
     version=3,

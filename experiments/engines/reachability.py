@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
+from typing import Any
 
 from weft.experiments.engines.routes import PairSet
 from weft.testbed.linux.clock import wait_until
@@ -56,6 +57,14 @@ def wait_for_paths(
     with suppress(TimeoutError):
         return wait_until("paths", settled, timeout_s=NOTICE_S)
     return False
+
+
+def traced(
+    net: NetworkHandle, pairs: Sequence[tuple[int, int]], **options: Any
+) -> dict[tuple[int, int], Sequence[int]]:
+    """Return the paths, servers from source to destination, of those of `pairs` that answer."""
+    traces = trace(net, pairs, **options)
+    return {(path.src, path.dst): path.nodes for path in traces if not path.reason}
 
 
 def wait_for_pings(

@@ -11,6 +11,7 @@ from dataclasses import replace
 from weft.experiments.fatpaths.fatpaths_vs_fattree import EXPERIMENT as VS_FATTREE
 from weft.experiments.report.panels import Curves
 from weft.experiments.runner.definition import Run
+from weft.experiments.runner.parameters import swept
 
 TIMES = {
     "long_mean_ms": "(a) long flows, mean (ms)",
@@ -29,15 +30,15 @@ EXPERIMENT = replace(
     name="fatpaths_density",
     question="How do the number and the density of random layers change the times of flows?",
     source="FatPaths, figure 12",
-    axes={
-        **AXES,
-        "topology": AXES["topology"].over("slimfly:q=7,p=6", "dragonfly:p=3,palm=0"),
-        "routing": AXES["routing"].over("layers"),
-        "construction": AXES["construction"].over("random"),
-        "mapping": AXES["mapping"].over("linear"),
-        "layers": AXES["layers"].over(4, 9, 16, 63),
-        "rho": AXES["rho"].over(0.4, 0.6, 0.8, 1.0),
-    },
+    axes=swept(
+        AXES,
+        topology=["slimfly:q=7,p=6", "dragonfly:p=3,palm=0"],
+        routing=["layers"],
+        construction=["random"],
+        mapping=["linear"],
+        layers=[4, 9, 16, 63],
+        rho=[0.4, 0.6, 0.8, 1.0],
+    ),
     goes_together=every_run,
     compared=(),
     version=1,

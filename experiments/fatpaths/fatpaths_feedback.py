@@ -15,6 +15,7 @@ from weft.experiments.fatpaths import transports
 from weft.experiments.fatpaths.fatpaths_vs_fattree import EXPERIMENT as VS_FATTREE
 from weft.experiments.report.panels import Bars, number_of
 from weft.experiments.runner.definition import Run, Table
+from weft.experiments.runner.parameters import swept
 
 CHOICES = {
     "flow": "FatPaths",
@@ -64,12 +65,12 @@ EXPERIMENT = replace(
     question="How long do flows take whose packets choose layers by feedback on earlier packets?",
     source="REPS, EuroSys 2026; Spritz, 2026; on FatPaths' networks",
     axes={
-        **AXES,
-        "topology": AXES["topology"].over("slimfly:q=5,p=4", "dragonfly:p=3,a=6,h=2,palm=0"),
-        "routing": AXES["routing"].over("layers"),
-        "construction": AXES["construction"].over("random"),
-        "transport": AXES["transport"].over(
-            "ndp", *(f"ndp:choice={word}" for word in CHOICES if word != "flow")
+        **swept(
+            AXES,
+            topology=["slimfly:q=5,p=4", "dragonfly:p=3,a=6,h=2,palm=0"],
+            routing=["layers"],
+            construction=["random"],
+            transport=["ndp", *(f"ndp:choice={word}" for word in CHOICES if word != "flow")],
         ),
         "failed_fraction": common.FAILED_FRACTION.over(0.0, 0.02),
     },

@@ -25,6 +25,7 @@ from weft.experiments.report.panels import (
     varied,
 )
 from weft.experiments.runner.definition import Run, Table, Value
+from weft.experiments.runner.parameters import swept
 
 WAYS = {"ecmp": "ECMP", "flowlets": "LetFlow"}
 STEPS = {
@@ -145,19 +146,19 @@ EXPERIMENT = replace(
     question="How do flows of TCP fare over layers, beside ECMP and LetFlow, on networks of "
     "thousands of hosts?",
     source="FatPaths, figures 14 to 16",
-    axes={
-        **AXES,
-        "topology": AXES["topology"].over("slimfly:q=5,p=4"),
-        "routing": AXES["routing"].over("ecmp", "flowlets", "layers"),
-        "construction": AXES["construction"].over("random"),
-        "layers": AXES["layers"].over(4),
-        "rho": AXES["rho"].over(0.6, 1.0),
-        "transport": AXES["transport"].over("tcp:start=first"),
-        "mapping": AXES["mapping"].over("random"),
-        "load_fraction": AXES["load_fraction"].over(0.16),
-        "rto_min_us": AXES["rto_min_us"].over(200),
-        "seconds": AXES["seconds"].over(0.02),
-    },
+    axes=swept(
+        AXES,
+        topology=["slimfly:q=5,p=4"],
+        routing=["ecmp", "flowlets", "layers"],
+        construction=["random"],
+        layers=[4],
+        rho=[0.6, 1.0],
+        transport=["tcp:start=first"],
+        mapping=["random"],
+        load_fraction=[0.16],
+        rto_min_us=[200],
+        seconds=[0.02],
+    ),
     goes_together=has_density,
     compared=("routing", "rho"),
     version=3,  # connections are open before; no flow stands still; marks on the kernel

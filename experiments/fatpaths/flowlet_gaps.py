@@ -18,7 +18,7 @@ from weft.experiments.fatpaths import columns, flow_times, fluid_shares, layered
 from weft.experiments.fatpaths.layered_network import AXES
 from weft.experiments.report.panels import Curves
 from weft.experiments.runner.definition import Experiment, Result, Run, Table
-from weft.experiments.runner.parameters import Word
+from weft.experiments.runner.parameters import Word, swept
 from weft.testbed.measure.flow_gaps import FlowGaps
 from weft.testbed.measure.reordering import bounds_us
 from weft.testbed.network.network import RunningNetwork
@@ -105,18 +105,20 @@ EXPERIMENT = Experiment(
     source="FatPaths, sections III-B and VII-A6; LetFlow (NSDI 2017), section 2",
     engines=("kernel",),
     axes={
-        **AXES,
-        "topology": AXES["topology"].over("slimfly:q=3,p=2"),
-        "pattern": AXES["pattern"].over("off-diagonal:c=18"),
-        "mapping": AXES["mapping"].over("linear"),
+        **swept(
+            AXES,
+            topology=["slimfly:q=3,p=2"],
+            pattern=["off-diagonal:c=18"],
+            mapping=["linear"],
+            rate_mbps=[10, 1000],
+            ecn_packets=[0],
+            congestion_control=["reno", "cubic", "bbr"],
+            transport=["tcp", "mptcp:subflows=4"],
+        ),
         "flows": Word(
             "whether flows last, or arrive as in fatpaths_fct",
             words=("endless", "arriving"),
         ).over("endless", "arriving"),
-        "rate_mbps": AXES["rate_mbps"].over(10, 1000),
-        "ecn_packets": AXES["ecn_packets"].over(0),
-        "congestion_control": AXES["congestion_control"].over("reno", "cubic", "bbr"),
-        "transport": AXES["transport"].over("tcp", "mptcp:subflows=4"),
         "seconds": common.PART_OF_SECONDS.over(0.5),
     },
     columns=columns.GAPS,

@@ -16,7 +16,7 @@ from weft.experiments.fatpaths import fatpaths_vs_fattree as vs_fattree
 from weft.experiments.fatpaths.fatpaths_feedback import EXPERIMENT as FEEDBACK
 from weft.experiments.fatpaths.fatpaths_feedback import PLOT
 from weft.experiments.runner.definition import Result, Run
-from weft.experiments.runner.parameters import Integer
+from weft.experiments.runner.parameters import Integer, swept
 from weft.topologies.core import failures
 
 FAILED_AT = 3 / 4  # of the time in which flows begin
@@ -49,11 +49,13 @@ EXPERIMENT = replace(
     source="FatPaths, section V-G",
     engines=("fabric",),
     axes={
-        **AXES,
-        "topology": AXES["topology"].over("slimfly:q=5,p=4", "slimfly:q=7,p=6"),
-        "routing": AXES["routing"].over("ecmp", "layers"),
-        "transport": AXES["transport"].over("ndp", "ndp:choice=reps", "ndp:choice=scout"),
-        "mapping": AXES["mapping"].over("random"),
+        **swept(
+            AXES,
+            topology=["slimfly:q=5,p=4", "slimfly:q=7,p=6"],
+            routing=["ecmp", "layers"],
+            transport=["ndp", "ndp:choice=reps", "ndp:choice=scout"],
+            mapping=["random"],
+        ),
         "failed_fraction": common.FAILED_FRACTION.over(0.0, 0.02),
         "known_us": Integer(
             "time from the failure until all switches have other routes; 0: never",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -56,6 +56,11 @@ class Axis(NamedTuple):
     def over(self, *values: Scalar) -> Axis:
         """Return the axis of the same parameter with other values."""
         return Axis(self.parameter, values)
+
+
+def swept(axes: Mapping[str, Axis], **values: Sequence[Scalar]) -> dict[str, Axis]:
+    """Return `axes` with other values for some parameters: swept(AXES, seconds=[0.3])."""
+    return {**axes, **{key: axes[key].over(*own) for key, own in values.items()}}
 
 
 @dataclass(frozen=True, kw_only=True)

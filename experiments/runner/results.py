@@ -94,11 +94,9 @@ class Store:
 
     def fail(self, run: Run, failure: RunFailure, wall_s: float) -> None:
         """Store that `run` failed, unless an earlier measurement has stored its row."""
-        texts = (text_of(run.content), "", "")
-        values = (run.id, run.experiment, "failed", *texts, *failure, wall_s, checksum(*texts))
         with self._writing() as db:
             if not done(db, run):
-                db.execute(ENTER, values)
+                enter(db, run, "", "", wall_s, failure)
             db.execute("DELETE FROM claims WHERE id = ?", (run.id,))
 
     def claim(self, run: Run, *, again: bool = False) -> RunClaim:
@@ -272,12 +270,17 @@ def create(path: Path) -> None:
 
 
 def enter(
-    db: sqlite3.Connection, run: Run, row: str, provenance: str, wall_s: float | None
+    db: sqlite3.Connection,
+    run: Run,
+    row: str,
+    provenance: str,
+    wall_s: float,
+    failure: RunFailure | None = None,
 ) -> None:
-    """Insert the row of `run`, in place of an earlier entry."""
-    content = text_of(run.content)
-    texts = (content, row, provenance)
-    db.execute(ENTER, (run.id, run.experiment, "done", *texts, "", "", wall_s, checksum(*texts)))
+    """Insert the row of `run`, or its failure, in place of an earlier entry."""
+    texts = (text_of(run.content), row, provenance)
+    outcome = ("failed", *texts, *failure) if failure else ("done", *texts, "", "")
+    db.execute(ENTER, (run.id, run.experiment, *outcome, wall_s, checksum(*texts)))
 
 
 def done(db: sqlite3.Connection, run: Run) -> bool:

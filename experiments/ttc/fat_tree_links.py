@@ -22,6 +22,7 @@ from weft.daemons.core.compiled import allocates_nothing
 from weft.daemons.load_balancing.scheme import ChoiceRule
 from weft.daemons.routing.selection import below, d_mod_k, drill, shortest, ttc
 from weft.experiments.engines.arrays import Ints, zeros
+from weft.experiments.runner.definition import Run
 from weft.topologies import family
 from weft.topologies.core.grammar import parse
 from weft.topologies.tiered.fattree import shape
@@ -63,15 +64,17 @@ class LayeredTreeShape(NamedTuple):
         return up + [f"down{layer}" for layer in range(1, self.n)] + ["hosts"]
 
 
-def fat_tree(experiment: str, topology: str) -> LayeredTreeShape:
-    """Return the FT(n,d) that `topology` names; ValueError, for `experiment`, if it is none."""
-    name, options = parse(topology)
+def fat_tree(run: Run) -> LayeredTreeShape:
+    """Return the FT(n,d) of `run`; ValueError if its network is none."""
+    name, options = parse(run.text("topology"))
     if name != "fattree":
-        raise ValueError(f"{experiment}: topology must be a fattree, got {topology}")
+        raise ValueError(
+            f"{run.experiment}: topology must be a fattree, got {run.text('topology')}"
+        )
     n, d, pods, hosts = shape(family(name).parameters_from(options))
     if hosts != d or d < 2 or pods != 2 * d:
         raise ValueError(
-            f"{experiment}: a whole fattree without oversubscription, with k >= 4 or d >= 2"
+            f"{run.experiment}: a whole fattree without oversubscription, with k >= 4 or d >= 2"
         )
     return LayeredTreeShape(n, d)
 

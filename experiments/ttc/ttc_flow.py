@@ -72,7 +72,7 @@ def destinations(traffic: str, ft: LayeredTreeShape, k: int, rng: Generator) -> 
 
 def measure(run: Run) -> Result:
     """Return maximum link loads, over all links and by layer, and the redirected flows."""
-    ft = fat_tree(run.experiment, run.text("topology"))
+    ft = fat_tree(run)
     k = run.integer("k")
     rule, choices = scheme(run.text("scheme"), k, ft.hosts), no_choices(ft)
     loads = layer_loads(run, ft, rule, choices)
@@ -109,7 +109,7 @@ def layer_loads(run: Run, ft: LayeredTreeShape, rule: SchemeRules, choices: Upwa
 def check(run: Run) -> None:
     """Raise ValueError unless the flows of `run` fit into memory and time."""
     flows, repetitions = (
-        fat_tree(run.experiment, run.text("topology")).hosts * run.integer("k"),
+        fat_tree(run).hosts * run.integer("k"),
         run.integer("repetitions"),
     )
     if flows > MOST_FLOWS:

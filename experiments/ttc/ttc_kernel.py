@@ -50,11 +50,6 @@ MODEL_SLOTS, MODEL_WATCHED = 3000, 1500
 LENGTHS = 64
 
 
-def load_of(run: Run) -> float | None:
-    """Return the offered load; None for TCP."""
-    return load_in(run.text("traffic"))
-
-
 def load_in(text: str) -> float | None:
     """Return the load that `text` offers; None for TCP, ValueError for anything else."""
     name, options = parse(text)
@@ -67,7 +62,7 @@ def load_in(text: str) -> float | None:
 
 def measure(run: Run) -> Result:
     """Return queue lengths of each layer, delays and order of packets, and the goodput of TCP."""
-    load = load_of(run)
+    load = load_in(run.text("traffic"))
     with fabric_run.fabric(run, common.link(run)) as fabric:
         if load is None:
             return tcp(run, fabric)
@@ -78,7 +73,8 @@ def measure(run: Run) -> Result:
 def udp(run: Run, fabric: FabricRun, load: float) -> Result:
     """Measure slots of packets."""
     network, topology, rate_bps = fabric.network, fabric.topology, run.integer("rate_mbps") * Mbps
-    destinations = packets(np.random.default_rng(run.seed), topology.servers, slots_of(run), load)
+    slots = round(run.number("seconds") * 1e6 / slot_us(run))
+    destinations = packets(np.random.default_rng(run.seed), topology.servers, slots, load)
     before = fabric.plane.counters()
     with Reordering(network) as order, Fidelity(network) as fidelity:
         sent = slotted_run.send(network, destinations, rate_bps)
@@ -109,11 +105,6 @@ def delays(table: OrderTable, slot_us: float, empty_us: float) -> Row:
         "late_fraction": table.late_fraction,
         "lost_packets": table.lost,
     }
-
-
-def slots_of(run: Run) -> int:
-    """Return the number of slots in the seconds of `run`."""
-    return round(run.number("seconds") * 1e6 / slot_us(run))
 
 
 def slot_us(run: Run) -> float:
@@ -197,10 +188,10 @@ def redirected(run: Run, topology: Topology, before: Counters, after: Counters) 
 
 def model(run: Run) -> Row:
     """Return the figures of the slotted model; none of TCP and of schemes that it lacks."""
-    load = load_of(run)
+    load = load_in(run.text("traffic"))
     if load is None:
         return {}
-    ft = fat_tree(run.experiment, run.text("topology"))
+    ft = fat_tree(run)
     try:
         scheme_rules = rules(run.text("scheme"))
     except ValueError:
@@ -241,7 +232,7 @@ def check(run: Run) -> None:
     fabric_run.check_scheme(run)
     common.check_delay(run)
     common.check_tcp(run)
-    fat_tree(run.experiment, run.text("topology"))
+    fat_tree(run)
 
 
 SHOWN = {

@@ -38,7 +38,7 @@ MODEL_SCHEME = Spec(
 
 def measure(run: Run) -> Result:
     """Return latencies of packets, queues of each layer of links, and redirected packets."""
-    ft = fat_tree(run.experiment, run.text("topology"))
+    ft = fat_tree(run)
     watched, latencies = simulate(
         ft,
         rules(run.text("scheme")),
@@ -76,7 +76,7 @@ def queue_figures(ft: LayeredTreeShape, watched: Watched, slots: int) -> Row:
 
 def check(run: Run) -> None:
     """Raise ValueError unless the fat-tree of `run` fits into memory and its slots into time."""
-    ft = fat_tree(run.experiment, run.text("topology"))
+    ft = fat_tree(run)
     if ft.hosts > MOST_HOSTS:
         raise ValueError(
             f"ttc_packet: at most {MOST_HOSTS} hosts, {run.text('topology')} has {ft.hosts}"

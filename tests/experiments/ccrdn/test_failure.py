@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from weft.experiments.ccrdn import failure
-from weft.experiments.ccrdn.failure import KINDS
+from weft.experiments.ccrdn.failure import KINDS, failures
 from weft.testbed.linux.clock import wait_until
 from weft.topologies import build
 from weft.topologies.core.failures import fail_links, fail_nodes
@@ -13,7 +13,7 @@ TOPOLOGY = build("dcell:n=3,k=1")
 
 
 def first(kind, seed=0):
-    return next(iter(KINDS[kind](TOPOLOGY, np.random.default_rng(seed))))
+    return next(iter(failures(kind, TOPOLOGY, np.random.default_rng(seed))))
 
 
 class Net:
@@ -30,9 +30,9 @@ class Net:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_kind_comes_in_random_order_and_the_seed_decides(kind):
-    names = [one.name for one in KINDS[kind](TOPOLOGY, np.random.default_rng(1))]
-    again = [one.name for one in KINDS[kind](TOPOLOGY, np.random.default_rng(1))]
-    other = [one.name for one in KINDS[kind](TOPOLOGY, np.random.default_rng(2))]
+    names = [one.name for one in failures(kind, TOPOLOGY, np.random.default_rng(1))]
+    again = [one.name for one in failures(kind, TOPOLOGY, np.random.default_rng(1))]
+    other = [one.name for one in failures(kind, TOPOLOGY, np.random.default_rng(2))]
     assert names == again
     assert len(set(names)) == len(names) == {"node": 12, "daemon": 12, "rack": 4}.get(kind, 6)
     assert other != names

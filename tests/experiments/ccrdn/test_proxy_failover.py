@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from weft.experiments.ccrdn.failure import KINDS
+from weft.experiments.ccrdn.failure import failures
 from weft.experiments.ccrdn.proxy_failover import (
     COLUMNS,
     EXPERIMENT,
@@ -33,7 +33,7 @@ def test_who_is_cut_off_at_a_time():
 
 def test_stretch_counts_only_those_who_recovered():
     topology = build("dcell:n=4,k=1")
-    failure = next(iter(KINDS["link"](topology, np.random.default_rng(0))))
+    failure = next(iter(failures("link", topology, np.random.default_rng(0))))
     a, b = (topology.naming.node(name) for name in failure.name.split("-"))
     mate = next(server for server in topology.neighbours(a)[0] if server != b)
     hit = Hit(failure, [(a, b), (mate, b)], 2, [1, 2])

@@ -6,7 +6,7 @@ import pytest
 
 from weft.experiments.cli.cli import main
 from weft.experiments.runner import definition
-from weft.experiments.runner.parameters import Integer, Number, Spec, Word
+from weft.experiments.runner.parameters import Integer, Number, Spec, Word, swept
 
 EXPERIMENTS = definition.discover()
 CASES = [(name, key) for name, experiment in EXPERIMENTS.items() for key in experiment.axes]
@@ -209,3 +209,14 @@ def test_an_axis_takes_other_values_of_the_same_parameter():
     axis = Integer(meaning="hosts", least=1, most=9).over(1, 2)
     assert axis.values == (1, 2)
     assert axis.over(3) == (axis.parameter, (3,))
+
+
+def test_a_sweep_takes_other_values_for_some_parameters_and_refuses_unknown_ones():
+    axes = {
+        "hosts": Integer("hosts", least=1, most=9).over(1, 2),
+        "name": Word("", words="ab").over("a"),
+    }
+    other = swept(axes, hosts=[3])
+    assert [axis.values for axis in other.values()] == [(3,), ("a",)]
+    with pytest.raises(KeyError, match="host"):
+        swept(axes, host=[3])
