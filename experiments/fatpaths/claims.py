@@ -129,8 +129,14 @@ SWEEPS = (
         seeds=3,
     ),
     Sweep("ndp_failover"),
-    Sweep("fatpaths_density", seeds=2),
-    Sweep("fatpaths_density", {"topology": "slimfly:q=7,p=6"}, seeds=5),
+    *(
+        Sweep("ndp_load", {"engine": "fabric", "transport": "ndp", **where})
+        for where in (
+            {},
+            {"topology": SLIMFLY_10K, "lambda_per_s": (100, 250), "seconds": 0.02},
+        )
+    ),
+    Sweep("fatpaths_density", seeds=5),
     Sweep(
         "fatpaths_density",
         {"topology": SLIMFLY_10K, "layers": (9, 63), "rho": (0.4, 0.8)},
@@ -147,7 +153,7 @@ SWEEPS = (
             "rho": RHO,
             **PAPER_TCP,
         },
-        seeds=3,
+        seeds=5,
     ),
     Sweep("fatpaths_tcp", {"topology": SLIMFLY_10K, **PAPER_TCP}, seeds=5),
     *(

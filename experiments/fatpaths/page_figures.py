@@ -100,6 +100,20 @@ FIGURES = (
     PageFigure("fatpaths_linux", "fatpaths_fct"),
     PageFigure("fatpaths_figure17", "fatpaths_stencil"),
     PageFigure(
+        "fatpaths_figures20_21",
+        "ndp_load",
+        {"engine": "fabric", "transport": "ndp"},
+        Curves(
+            columns={
+                "long_throughput_mean_fraction": "long flows, throughput (of a link's)",
+                "short_normalised_mean": "short flows, time / (size/µ + δ)",
+            },
+            x="lambda_per_s",
+            series="topology",
+            log=("short_normalised_mean",),
+        ),
+    ),
+    PageFigure(
         "collectives",
         "collectives",
         {"engine": "fabric", "transport": "ndp", "trace": "none"},
