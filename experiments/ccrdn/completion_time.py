@@ -21,7 +21,7 @@ import numpy as np
 from weft.experiments.ccrdn import columns
 from weft.experiments.ccrdn.recursive import ROUTES, TOPOLOGY, check, least_level
 from weft.experiments.engines import common_parameters as common
-from weft.experiments.engines.arrays import Ints, zeros
+from weft.experiments.engines.arrays import Ints, int_zeros
 from weft.experiments.engines.fluid import Messages, Sharing, completion
 from weft.experiments.engines.graph import graph_of, policy
 from weft.experiments.engines.rules import compiled_for
@@ -101,7 +101,7 @@ def messages(run: Run) -> Messages:
     src, dst = ends(run)
     count = len(src)
     if run.text("causality") == "none" or workload_of(run.text("workload"))[0] == "one-to-all":
-        after, before = zeros(2, 0)
+        after, before = int_zeros(2, 0)
     else:
         after, before = dependencies(src, dst, graph_of(run).servers)
     order = np.argsort(before, kind="stable")

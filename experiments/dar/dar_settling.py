@@ -38,7 +38,7 @@ from weft.experiments.dar.settings import (
     slots,
     slots_of_10_us,
 )
-from weft.experiments.engines.arrays import Ints, zeros
+from weft.experiments.engines.arrays import Ints, int_zeros
 from weft.experiments.report.panels import Curves, exploded, extremes, melted, number_of
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
 from weft.experiments.runner.parameters import Word, swept
@@ -127,7 +127,7 @@ def by_period(moves: Ints, length: int, slots_each: int, per: int, **fields: Any
     moves: by leaf and period of `slots_each` slots.
     """
     count = moves.shape[1] // length
-    moved = zeros(count, 2)
+    moved = int_zeros(count, 2)
     for number, counts in enumerate(moves.sum(axis=0).reshape(count, length)):
         last = np.flatnonzero(counts)
         if len(last):

@@ -31,7 +31,7 @@ from weft.daemons.dar.iteration import (
 from weft.experiments.dar import columns
 from weft.experiments.dar.settings import generator
 from weft.experiments.dar.simulation import network, standard_error
-from weft.experiments.engines.arrays import Ints, zeros
+from weft.experiments.engines.arrays import Ints, int_zeros
 from weft.experiments.report.panels import Curves
 from weft.experiments.runner.definition import Experiment, Result, Row, Run
 from weft.experiments.runner.parameters import Integer, Word
@@ -53,7 +53,7 @@ def settle(net: ClosFlows, destination: Ints, rules: IterationRules, state: Ints
         RuntimeError: MOST_ITERATIONS are not enough, so there is no settled state to measure.
     """
     net.destination[:] = destination  # type: ignore[index,assignment]
-    counts = zeros(COUNTERS)
+    counts = int_zeros(COUNTERS)
     compiled(invert)(net)
     compiled(place)(net, rules, state)
     iterations = compiled(converge)(net, rules, MOST_ITERATIONS, counts, state)

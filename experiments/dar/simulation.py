@@ -20,7 +20,7 @@ from weft.daemons.dar.iteration import (
     place,
 )
 from weft.daemons.routing.selection import below
-from weft.experiments.engines.arrays import Ints, zeros
+from weft.experiments.engines.arrays import Ints, int_zeros
 
 WORST, ANY, GIVEN, PAIRS = range(4)
 TRAFFIC = {"worst": WORST, "random": ANY, "pairs": PAIRS}
@@ -41,7 +41,7 @@ def network(n: int, r: int, m: int) -> ClosFlows:
     """CLOS(n,r,m) before any flow is placed: host i sends to itself."""
     flows = np.arange(n * r)
     sizes = (n * r, r * m, r * m, (m + 1) * r, r * m, n * r)
-    return ClosFlows(n, r, m, flows, flows.copy(), *(zeros(size) for size in sizes))
+    return ClosFlows(n, r, m, flows, flows.copy(), *(int_zeros(size) for size in sizes))
 
 
 @allocates_nothing
@@ -112,9 +112,9 @@ def simulate(
     permutation has not settled after `most` iterations.
     """
     state = rng.integers(1, 1 << 32, 4)
-    outcomes = PermutationOutcome(zeros(0), zeros(0, COUNTERS))
+    outcomes = PermutationOutcome(int_zeros(0), int_zeros(0, COUNTERS))
     while True:
-        outcome = PermutationOutcome(zeros(batch), zeros(batch, COUNTERS))
+        outcome = PermutationOutcome(int_zeros(batch), int_zeros(batch, COUNTERS))
         compiled(repeat)(net, rules, traffic, most, outcome, state)
         outcomes = PermutationOutcome(*map(np.concatenate, zip(outcomes, outcome, strict=True)))
         iterations = outcomes.iterations

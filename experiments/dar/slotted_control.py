@@ -39,7 +39,7 @@ from weft.daemons.dar.iteration import (
 from weft.daemons.routing.selection import below, drill, shortest
 from weft.experiments.dar.simulation import network
 from weft.experiments.dar.slotted_queues import Clos
-from weft.experiments.engines.arrays import Ints, zeros
+from weft.experiments.engines.arrays import Ints, int_zeros
 
 GIVEN, QUEUE, COUNT, HASH, D_MOD_K, RANDOM, DRILL, SHORTEST = range(8)
 SENT, STALE, RESTING = range(3)  # EARs: all, and those that had no effect
@@ -142,23 +142,23 @@ def control(plan: SlottedPlan, given: Ints, state: Ints) -> Control:
         flows.spine[host] = NOWHERE
     return Control(
         flows,
-        message=zeros(hosts) - 1,
+        message=int_zeros(hosts) - 1,
         state=state,
         table=np.tile(np.arange(hosts) % m, (r, 1)),
         given=given,
-        asked=zeros(m, hosts) + NEVER,
-        due=zeros(m, hosts) + NEVER,
-        about=zeros(m, hosts),
-        pending=zeros(hosts),
-        own=zeros(hosts),
-        draws=zeros(2),
-        remembered=zeros(r) + m,
-        counts=zeros(COUNTERS),
-        ears=zeros(3),
+        asked=int_zeros(m, hosts) + NEVER,
+        due=int_zeros(m, hosts) + NEVER,
+        about=int_zeros(m, hosts),
+        pending=int_zeros(hosts),
+        own=int_zeros(hosts),
+        draws=int_zeros(2),
+        remembered=int_zeros(r) + m,
+        counts=int_zeros(COUNTERS),
+        ears=int_zeros(3),
         per=plan.per,
-        reroutes=zeros(r, -(-plan.slots // plan.per)),
-        moved=zeros(plan.messages, 2),
-        newest=zeros(1),
+        reroutes=int_zeros(r, -(-plan.slots // plan.per)),
+        moved=int_zeros(plan.messages, 2),
+        newest=int_zeros(1),
     )
 
 

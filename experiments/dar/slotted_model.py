@@ -36,7 +36,7 @@ from weft.experiments.dar.slotted_queues import (
     occupy,
     send,
 )
-from weft.experiments.engines.arrays import Floats, Ints, zeros
+from weft.experiments.engines.arrays import Floats, Ints, int_zeros
 from weft.experiments.engines.edge_colouring import assign
 from weft.experiments.engines.workloads import derangements
 
@@ -141,7 +141,7 @@ def destinations(n: int, r: int, traffic: str, messages: int, rng: Generator) ->
     if traffic == "random":
         return derangements(rng, n * r, messages)
     flows, state = network(n, r, 1), rng.integers(1, 1 << 32, 4)
-    rows = zeros(messages, n * r)
+    rows = int_zeros(messages, n * r)
     for row in rows:
         permute(flows, TRAFFIC[traffic], state)
         row[:] = list(flows.destination)
@@ -172,7 +172,7 @@ def senders(plan: SlottedPlan, destination: Ints, rng: Generator) -> HostQueues:
     hosts = destination.shape[1]
     began = np.full(plan.messages, -1)
     due = np.asarray(rng.random(hosts))
-    return HostQueues(due, zeros(hosts), plan.rate, plan.size, destination, began)
+    return HostQueues(due, int_zeros(hosts), plan.rate, plan.size, destination, began)
 
 
 def simulate(plan: SlottedPlan, way: SpineScheme, rng: Generator) -> SlottedOutcome:

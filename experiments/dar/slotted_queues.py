@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from weft.daemons.core.compiled import allocates_nothing
-from weft.experiments.engines.arrays import Ints, zeros
+from weft.experiments.engines.arrays import Ints, int_zeros
 
 
 class Packets(NamedTuple):
@@ -101,13 +101,15 @@ def empty(shape: tuple[int, int, int], *, room: int, messages: int) -> Clos:
     hosts, links = n * r, 2 * r * m + n * r
     # whatever is in the network has room behind the link by which it came
     most = links * room
-    packets = Packets(*(zeros(most) for _ in Packets._fields))
-    packets = packets._replace(free=np.arange(most)[::-1].copy(), free_count=zeros(1) + most)
-    queues = LinkQueues(*(zeros(links) for _ in LinkQueues._fields))
-    received = Received(*(zeros(hosts) for _ in Received._fields))._replace(
-        begins=zeros(2), packets=zeros(2, hosts), latest=zeros(hosts, messages) - 1
+    packets = Packets(*(int_zeros(most) for _ in Packets._fields))
+    packets = packets._replace(free=np.arange(most)[::-1].copy(), free_count=int_zeros(1) + most)
+    queues = LinkQueues(*(int_zeros(links) for _ in LinkQueues._fields))
+    received = Received(*(int_zeros(hosts) for _ in Received._fields))._replace(
+        begins=int_zeros(2), packets=int_zeros(2, hosts), latest=int_zeros(hosts, messages) - 1
     )
-    return Clos(n, r, m, room, packets, queues._replace(occupied=zeros(links + hosts)), received)
+    return Clos(
+        n, r, m, room, packets, queues._replace(occupied=int_zeros(links + hosts)), received
+    )
 
 
 @allocates_nothing

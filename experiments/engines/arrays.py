@@ -12,6 +12,6 @@ Floats = NDArray[np.float64]
 Array = Any  # of integers: what the pure functions take as a sequence
 
 
-def zeros(*shape: int) -> Ints:
-    """Return an array of zeros; machine code calls np.zeros() itself."""
+def int_zeros(*shape: int) -> Ints:
+    """Return an array of zeros; a function `zeros` would replace np.zeros() in compiled code."""
     return np.zeros(shape, np.int64)

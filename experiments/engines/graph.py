@@ -35,7 +35,7 @@ from weft.daemons.routing.path_tables import PathTables
 from weft.daemons.tar.routing import most_hops
 from weft.experiments.engines import flow_placement
 from weft.experiments.engines import loops as loops
-from weft.experiments.engines.arrays import Ints, zeros
+from weft.experiments.engines.arrays import Ints, int_zeros
 from weft.experiments.engines.flow_placement import Placement, PlacementState
 from weft.experiments.engines.loops import Book, ChannelView, Faults, PairRange, SearchRoom
 from weft.experiments.engines.pairs import Pairs
@@ -159,8 +159,8 @@ class Graph(Wiring):
         in_stretches = self.stretches if loads and not balanced and not faulty else None
         tables = in_stretches or (self.tables if loads or balanced or faulty else self.lengths)
         channels = self.servers * tables.ports
-        dead = self._dead(faults) if balanced or faulty else zeros(0)
-        counted = dead if balanced else zeros(channels if loads else 0)
+        dead = self._dead(faults) if balanced or faulty else int_zeros(0)
+        counted = dead if balanced else int_zeros(channels if loads else 0)
         books = [new_book(channels if loads or balanced else 0) for _ in range(self.threads)]
         views = self._views(dead, loops.DEAD if faulty else NEVER)
         routed = compiled_for(self.rule, loops.route, cost=cost)
@@ -197,7 +197,7 @@ class Graph(Wiring):
 
     def _take_apart(self, counted: Ints, stretches: PathTables) -> Ints:
         """Return the flows on each channel from those `counted` on the `stretches`."""
-        load = zeros(self.channels)
+        load = int_zeros(self.channels)
         inner = self.network.t.index(stretches.ports - self.ports)
 
         def task(first: int, last: int, _: int) -> None:
@@ -210,7 +210,7 @@ class Graph(Wiring):
 
     def survey(self, policy: Policy, pairs: Pairs) -> Ints:
         """Return the sums of loops.survey() over `pairs`."""
-        sums = zeros(self.threads, 5)
+        sums = int_zeros(self.threads, 5)
         tables = self.lengths
 
         def task(first: int, last: int, thread: int) -> None:
@@ -229,9 +229,9 @@ class Graph(Wiring):
                 f"dfr: ttl must be at most {LONGEST} and b at most {self.k}, got {dfr.ttl} "
                 f"and {dfr.b}"
             )
-        load = zeros(self.channels if loads else 0)
+        load = int_zeros(self.channels if loads else 0)
         books = [new_book(len(load)) for _ in range(self.threads)]
-        room = zeros(self.threads, 3, self.network.t[dfr.b] + FIELDS)
+        room = int_zeros(self.threads, 3, self.network.t[dfr.b] + FIELDS)
 
         def task(first: int, last: int, thread: int) -> None:
             part = PairRange(pairs, first, last)
@@ -248,8 +248,8 @@ class Graph(Wiring):
         """Place `pairs` by TAR: each flow sees those that began before it."""
         if self.rule != FICONN:
             raise ValueError("tar: its servers have two ports, those of a ficonn")
-        path = zeros(len(self.t) + most_hops(self.k) + 1)
-        state = PlacementState(zeros(self.channels), zeros(self.servers), path)
+        path = int_zeros(len(self.t) + most_hops(self.k) + 1)
+        state = PlacementState(int_zeros(self.channels), int_zeros(self.servers), path)
         book = new_book(0)
         for first, last in chunks(pairs.total, FLOWS_IN_A_CALL):
             part = PairRange(pairs, first, last)
@@ -260,7 +260,7 @@ class Graph(Wiring):
 
     def shortest(self, sources: Sequence[int], faults: Faults = NO_FAULTS) -> list[Tally]:
         """Return the lengths of shortest paths from each of `sources` to every other server."""
-        hops = zeros(len(sources), LONGEST + 3)
+        hops = int_zeros(len(sources), LONGEST + 3)
         distance = np.zeros((self.threads, self.servers), np.int16)
         queue = np.zeros((self.threads, self.servers), np.int32)
 
@@ -275,7 +275,7 @@ class Graph(Wiring):
 
     def _dead(self, faults: Faults) -> Ints:
         """Return the load of each channel before the first flow: DEAD on a dead one."""
-        load = zeros(self.channels)
+        load = int_zeros(self.channels)
         load[: len(faults.down)] = faults.down.astype(np.int64) * loops.DEAD
         return load
 

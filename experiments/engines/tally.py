@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from weft.experiments.engines import loops as loops
-from weft.experiments.engines.arrays import Ints, zeros
+from weft.experiments.engines.arrays import Ints, int_zeros
 from weft.experiments.engines.loops import Book
 
 LONGEST = 1021  # hops of any route
@@ -62,7 +62,7 @@ class Tally:
 
 def new_book(channels: int) -> Book:
     """Return the empty counts of a thread: pairs by hops, and flows on `channels` channels."""
-    return Book(zeros(LONGEST + 3), np.zeros(channels, np.uint32))
+    return Book(int_zeros(LONGEST + 3), np.zeros(channels, np.uint32))
 
 
 def post(books: Sequence[Book], into: Ints) -> None:

@@ -23,7 +23,7 @@ from numpy.random import Generator
 from weft.daemons.core.compiled import compiled
 from weft.daemons.lbsp.routing import group_in_state, next_state
 from weft.daemons.routing.selection import in_turn
-from weft.experiments.engines.arrays import Floats, Ints, zeros
+from weft.experiments.engines.arrays import Floats, Ints, int_zeros
 from weft.experiments.engines.workloads import permutation
 
 GROUPS = 2  # the states are those of two
@@ -92,17 +92,17 @@ def empty(d: int, most: int) -> FabricQueues:
     ports = switches * d
 
     def queues() -> PortQueues:
-        rings = zeros(ports, most)
-        return PortQueues(rings, zeros(ports), zeros(ports))
+        rings = int_zeros(ports, most)
+        return PortQueues(rings, int_zeros(ports), int_zeros(ports))
 
     return FabricQueues(
-        zeros(ports),
+        int_zeros(ports),
         queues(),
         queues(),
-        zeros(d * d, 2 * d),
-        zeros(2 * switches, GROUPS),
-        zeros(2 * switches),
-        zeros(2 * switches),
+        int_zeros(d * d, 2 * d),
+        int_zeros(2 * switches, GROUPS),
+        int_zeros(2 * switches),
+        int_zeros(2 * switches),
     )
 
 
@@ -272,7 +272,7 @@ def simulate(
 ) -> QueueSums:
     """Run `slots` slots for each of `patterns` permutations, from an empty fabric each time."""
     d = conditions.d
-    sums = QueueSums(zeros(3), np.zeros(2), zeros(2))
+    sums = QueueSums(int_zeros(3), np.zeros(2), int_zeros(2))
     run = compiled(many_slots)
     for _ in range(patterns):
         to, begins = traffic(d, load_fraction, slots, rng)
@@ -288,7 +288,7 @@ def traffic(d: int, load_fraction: float, slots: int, rng: Generator) -> tuple[I
         burst, or -1.
     """
     edges = 2 * d * d
-    to = zeros(edges * d)
+    to = int_zeros(edges * d)
     for src, dst in permutation(rng, edges * d):
         to[src] = dst
     begins = np.arange(edges) * d + rng.integers(d, size=(slots, edges))
@@ -298,7 +298,7 @@ def traffic(d: int, load_fraction: float, slots: int, rng: Generator) -> tuple[I
 
 def paced(d: int, to: Ints, begins: Ints) -> Ints:
     """Return for each slot and host the destination of its packet, or -1 for none."""
-    waiting = zeros(len(to))
+    waiting = int_zeros(len(to))
     packets = np.full((len(begins), len(to)), -1)
     for slot, row in enumerate(begins):
         waiting[row[row >= 0]] += d

@@ -21,7 +21,7 @@ from weft.daemons.core import registry
 from weft.daemons.core.compiled import allocates_nothing
 from weft.daemons.load_balancing.scheme import ChoiceRule
 from weft.daemons.routing.selection import below, d_mod_k, drill, shortest, ttc
-from weft.experiments.engines.arrays import Ints, zeros
+from weft.experiments.engines.arrays import Ints, int_zeros
 from weft.experiments.runner.definition import Run
 from weft.topologies import family
 from weft.topologies.core.grammar import parse
@@ -144,7 +144,7 @@ def links(ft: LayeredTreeShape) -> FatTreeLinks:
     switches = (n - 1) * width + width // 2
     layer = np.minimum(np.arange(switches) // width + 1, n)
     within = np.arange(switches) - (layer - 1) * width  # number of a switch within its layer
-    block_of, digit = zeros(n + 1, ft.hosts), zeros(n + 1, ft.hosts)
+    block_of, digit = int_zeros(n + 1, ft.hosts), int_zeros(n + 1, ft.hosts)
     for tier in range(1, n + 1):
         block_of[tier] = host // d**tier if tier < n else 0
         digit[tier] = host // d ** (tier - 1) % (d if tier < n else 2 * d)
@@ -215,4 +215,4 @@ class UpwardChoices(NamedTuple):
 
 def no_choices(ft: LayeredTreeShape) -> UpwardChoices:
     """Return counters at zero."""
-    return UpwardChoices(*(zeros(size) for size in (ft.n, ft.n, 1, 1)))
+    return UpwardChoices(*(int_zeros(size) for size in (ft.n, ft.n, 1, 1)))

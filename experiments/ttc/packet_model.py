@@ -7,7 +7,7 @@ from typing import NamedTuple
 from numpy.random import Generator
 
 from weft.daemons.core.compiled import allocates_nothing, compiled
-from weft.experiments.engines.arrays import Floats, Ints, zeros
+from weft.experiments.engines.arrays import Floats, Ints, int_zeros
 from weft.experiments.engines.workloads import derangements
 from weft.experiments.ttc.fat_tree_links import (
     DRAWS,
@@ -65,11 +65,21 @@ class SlottedState(NamedTuple):
 def empty(ft: LayeredTreeShape, *, slots: int, packets: int) -> SlottedState:
     """Return a network without packets, with room for `packets` at once and `slots` slots."""
     return SlottedState(
-        dst=zeros(packets), born=zeros(packets), behind=zeros(packets), strayed=zeros(packets),
-        head=zeros(ft.links), tail=zeros(ft.links), length=zeros(ft.links),
-        free=zeros(packets), free_count=zeros(1), fresh=zeros(1), moving=zeros(ft.links),
-        delivered=zeros(slots), latency=zeros(slots), worst=zeros(slots),
-    )  # fmt: skip
+        dst=int_zeros(packets),
+        born=int_zeros(packets),
+        behind=int_zeros(packets),
+        strayed=int_zeros(packets),
+        head=int_zeros(ft.links),
+        tail=int_zeros(ft.links),
+        length=int_zeros(ft.links),
+        free=int_zeros(packets),
+        free_count=int_zeros(1),
+        fresh=int_zeros(1),
+        moving=int_zeros(ft.links),
+        delivered=int_zeros(slots),
+        latency=int_zeros(slots),
+        worst=int_zeros(slots),
+    )
 
 
 class Watched(NamedTuple):
@@ -90,8 +100,8 @@ class Watched(NamedTuple):
 def nothing_watched(ft: LayeredTreeShape, lengths: int) -> Watched:
     """Return sums at zero."""
     layers = len(ft.layers)
-    largest, total = zeros(layers), zeros(layers)
-    return Watched(total, largest, zeros(layers, lengths), no_choices(ft))
+    largest, total = int_zeros(layers), int_zeros(layers)
+    return Watched(total, largest, int_zeros(layers, lengths), no_choices(ft))
 
 
 @allocates_nothing
@@ -253,7 +263,7 @@ def simulate(
     net = links(ft)
     state = empty(ft, slots=most + SLOTS_AT_ONCE, packets=PACKETS_OF_A_LINK * ft.links)
     sums = nothing_watched(ft, lengths)
-    packets_of_slot = zeros(most + SLOTS_AT_ONCE)
+    packets_of_slot = int_zeros(most + SLOTS_AT_ONCE)
     first = 0
     while first < slots or are_missing(state, packets_of_slot, begin, slots):
         if first >= most or is_full(ft, state):

@@ -27,7 +27,7 @@ from numpy.random import Generator
 
 from weft.daemons.core.compiled import compiled
 from weft.experiments.engines import common_parameters as common
-from weft.experiments.engines.arrays import Ints, zeros
+from weft.experiments.engines.arrays import Ints, int_zeros
 from weft.experiments.engines.workloads import derangements, transpose
 from weft.experiments.report.panels import Curves, number_of
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
@@ -100,7 +100,7 @@ def layer_loads(run: Run, ft: LayeredTreeShape, rule: SchemeRules, choices: Upwa
         order = rng.permutation(k * ft.hosts)
         dst = destinations(run.text("traffic"), ft, k, rng).ravel()[order]
         draws = rng.integers(1 << 32, size=(len(order), ft.n - 1, DRAWS))
-        load = zeros(ft.links)
+        load = int_zeros(ft.links)
         compiled(assign)(fabric, load, order % ft.hosts, dst, draws, rule, choices)
         loads[repetition] = load.reshape(-1, ft.hosts).max(axis=1)
     return loads

@@ -21,7 +21,7 @@ from numpy.random import Generator
 
 from weft.daemons.core.compiled import compiled
 from weft.daemons.routing.selection import below, ttc
-from weft.experiments.engines.arrays import Floats, Ints, zeros
+from weft.experiments.engines.arrays import Floats, Ints, int_zeros
 from weft.experiments.report import panels
 from weft.experiments.report.panels import Curves, number_of
 from weft.experiments.runner.definition import Experiment, Result, Run, Table
@@ -119,7 +119,7 @@ def simulate(
     queues: int, load: float, delta: int, *, warm_up: int, watched: int, rng: Generator
 ) -> Floats:
     """Return s_i of `queues` queues, averaged over `watched` events after `warm_up`."""
-    length = zeros(queues)
+    length = int_zeros(queues)
     arrival = round(load / (1 + load) * (1 << 32))
     run = compiled(supermarket)
     sums = np.zeros(64 + math.ceil(16 / (1 - load)))
