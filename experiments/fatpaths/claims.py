@@ -129,12 +129,16 @@ SWEEPS = (
         seeds=3,
     ),
     Sweep("ndp_failover"),
-    *(
-        Sweep("ndp_load", {"engine": "fabric", "transport": "ndp", **where})
-        for where in (
-            {},
-            {"topology": SLIMFLY_10K, "lambda_per_s": (100, 250), "seconds": 0.02},
-        )
+    Sweep("ndp_load", {"engine": "fabric", "transport": "ndp"}),
+    Sweep(
+        "ndp_load",
+        {
+            "engine": "fabric",
+            "transport": "ndp",
+            "topology": SLIMFLY_10K,
+            "lambda_per_s": (100, 250),
+            "seconds": 0.02,
+        },
     ),
     Sweep("fatpaths_density", seeds=5),
     Sweep(
