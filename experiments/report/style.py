@@ -101,6 +101,7 @@ ENGINES: Mapping[str, SeriesStyle] = {
 
 UNITS: Mapping[str, str] = {
     "_bps": "bit/s",
+    "_per_s": "1/s",
     "_us": "µs",
     "_ms": "ms",
     "_s": "s",
