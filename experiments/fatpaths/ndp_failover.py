@@ -29,9 +29,8 @@ def measure(run: Run) -> Result:
     how = vs_fattree.carriage(run, topology)._replace(failed_s=failed_s)
     if known_us:
         after = failures.fail_links(topology, how.failed)
-        how = how._replace(
-            detours=vs_fattree.next_hops(run, after), detours_s=failed_s + known_us / 1e6
-        )
+        detours_s = min(failed_s + known_us / 1e6, how.deadline_s)
+        how = how._replace(detours=vs_fattree.next_hops(run, after), detours_s=detours_s)
     return vs_fattree.measure_carried(run, topology, how)
 
 

@@ -107,7 +107,8 @@ def test_packets_that_recycle_layers_leave_links_that_have_failed():
 def test_flows_pass_failed_links_sooner_if_switches_route_around_them():
     """Flows of minimal paths end by detours alone."""
     rows = []
-    for failed_fraction, known_us in (("0", "0"), ("0.1", "0"), ("0.1", "100"), ("0.1", "1000")):
+    cases = (("0", "0"), *(("0.1", known_us) for known_us in ("0", "100", "1000", "10000000")))
+    for failed_fraction, known_us in cases:
         (run,) = ndp_failover.EXPERIMENT.runs(
             {
                 "topology": "slimfly:q=3,p=3",
@@ -120,7 +121,8 @@ def test_flows_pass_failed_links_sooner_if_switches_route_around_them():
         )
         figures = ndp_failover.measure(run).figures
         rows.append({**run.parameters, **figures, "seed": 0, "engine": "fabric", "clock": None})
-    none, silent, soon, late = rows
+    none, silent, soon, late, after_end = rows
+    assert after_end == {**silent, "known_us": 10_000_000}
     assert none["timeouts"] == none["unfinished"] == soon["unfinished"] == late["unfinished"] == 0
     assert silent["unfinished"] > 0
     assert 0 < soon["timeouts"] <= late["timeouts"] < silent["timeouts"]
