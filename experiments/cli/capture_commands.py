@@ -113,14 +113,16 @@ def _capture_on_machines(run: SpreadRun, arguments: Namespace) -> int:
 
     if arguments.file_kb:
         raise ValueError("--file-kb works on one machine only: packets of several go to one file")
-    path = _folder(arguments) / f"{run.record.id}.pcapng"
     with Measures(run.record.id) as measures:
         measures.start_capture(arguments.what, snap=arguments.snap, control=arguments.control)
+        path = _folder(arguments) / f"{run.record.id}.pcapng"
         print("capturing", flush=True)
-        with suppress(KeyboardInterrupt):
-            while run.record.alive():
-                clock.sleep(POLL_S)
-        print(*measures.stop_capture(path), path, sep="\n")
+        try:
+            with suppress(KeyboardInterrupt):
+                while run.record.alive():
+                    clock.sleep(POLL_S)
+        finally:  # also after SIGTERM
+            print(*measures.stop_capture(path), path, sep="\n")
     return 0
 
 

@@ -35,28 +35,29 @@ class PartCapture:
         self.result: tuple[list[CapturedPacket], list[str]] = ([], [])
 
     def __enter__(self) -> PartCapture:
-        # not in the run's folder, which may go before the packets have been fetched
-        self._folder = tempfile.TemporaryDirectory(prefix=f"weft-capture-{self._run.id}-")
-        request = asdict(replace(self._request, folder=self._folder.name))
-        self._process = run_process.start(
-            self._run,
-            recorder.__name__,
-            [self._run.id, json.dumps(request)],
-            stdout=subprocess.PIPE,
-        )
-        assert self._process.stdout
-        if not self._process.stdout.readline():
-            self._folder.cleanup()
-            raise OSError(f"run {self._run.id}: the capture did not begin")
+        with tempfile.TemporaryDirectory(prefix=f"weft-capture-{self._run.id}-") as folder:
+            request = asdict(replace(self._request, folder=folder))
+            self._process = run_process.start(
+                self._run,
+                recorder.__name__,
+                [self._run.id, json.dumps(request)],
+                stdout=subprocess.PIPE,
+            )
+            assert self._process.stdout
+            if not self._process.stdout.readline():
+                raise OSError(f"run {self._run.id}: the capture did not begin")
+            # without names, so that they go with their processes, also after SIGKILL
+            self._files = [path.open("rb") for path in Path(folder).iterdir()]
         return self
 
     def __exit__(self, *reason: object) -> None:
         self._process.send_signal(signal.SIGTERM)
         lines, _ = self._process.communicate()
-        with self._folder as folder:
-            files = [pcapng.read(path) for path in Path(folder).iterdir()]
-            packets = sorted((packet for file in files for packet in file), key=TIME)
-        self.result = packets, lines.decode().splitlines()
+        packets: list[CapturedPacket] = []
+        for file in self._files:
+            with file:
+                packets += pcapng.read(Path(f"/proc/self/fd/{file.fileno()}"))
+        self.result = sorted(packets, key=TIME), lines.decode().splitlines()
 
 
 def write(path: Path, parts: Iterable[tuple[list[CapturedPacket], float]], snap_bytes: int) -> None:

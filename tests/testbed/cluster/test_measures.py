@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -109,23 +110,28 @@ def test_a_verdict_names_a_cut_link_that_the_underlay_makes_slower(measures):
 
 def test_captures_of_several_machines_are_one_file_by_time(measures, name, tmp_path):
     nodes = [measures.run.topology.naming.name(src) for src, _ in both_ways(measures)]
-    words = ["capture", *nodes, "-w", str(tmp_path / "new"), "--run", name]
-    with subprocess.Popen(
-        [*WEFT, *words], cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True
-    ) as process:
-        try:
-            assert process.stdout
-            assert process.stdout.readline() == "capturing\n"
-            measures.ping(both_ways(measures), count=3)
-        finally:
-            os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-        lines = process.stdout.read().splitlines()
     file = tmp_path / "new" / f"{name}.pcapng"
-    packets = list(read(file))
-    assert {packet.interface.partition("-")[0] for packet in packets} == set(nodes)
-    assert packets == sorted(packets, key=lambda packet: packet.time_ns)
-    assert lines[-1] == str(file)
-    assert sum(int(line.split()[1]) for line in lines[:-1]) == len(packets)
+    command = [*WEFT, "capture", "-w", str(file.parent), "--run", name]
+    assert subprocess.run([*command, "h9999"], cwd=ROOT, check=False).returncode == 2
+    assert not file.parent.exists()
+    for end in (signal.SIGINT, signal.SIGTERM):
+        with subprocess.Popen(
+            [*command, *nodes], cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True
+        ) as process:
+            try:
+                assert process.stdout
+                assert process.stdout.readline() == "capturing\n"
+                assert not list(Path(tempfile.gettempdir()).glob(f"weft-capture-{name}-*"))
+                measures.ping(both_ways(measures), count=3)
+            finally:
+                os.killpg(process.pid, end)  # as a terminal does
+            lines = process.stdout.read().splitlines()
+        packets = list(read(file))
+        assert {packet.interface.partition("-")[0] for packet in packets} == set(nodes)
+        assert packets == sorted(packets, key=lambda packet: packet.time_ns)
+        assert lines[-1] == str(file)
+        assert sum(int(line.split()[1]) for line in lines[:-1]) == len(packets)
+        file.unlink()
 
 
 def test_packets_of_a_clock_that_is_ahead_are_moved_back(tmp_path):
