@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterable
 from ctypes import (
     POINTER,
     Structure,
@@ -18,6 +19,7 @@ from ctypes import (
 )
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from weft.daemons.transport.packets import (
     ACK,
@@ -35,6 +37,7 @@ from weft.daemons.transport.results import Delivered, EndpointCounters, Finished
 
 PATH = Path(__file__).with_name("libndp.so")
 NEVER = (1 << 64) - 1
+FunctionTypes = tuple[str, Any, list[Any]]  # name, type of the result, types of the arguments
 DELIVERED, FAILED = 1, 3
 
 
@@ -202,12 +205,12 @@ def library(path: Path = PATH) -> ctypes.CDLL:
     """Return libndp.so with the types of its functions.
 
     Raises:
-        OSError: it is not compiled.
+        OSError: it is not compiled, or from another version.
     """
     if not path.exists():
         raise OSError(f"{path} is missing: `make bpf` compiles it")
     libndp = ctypes.CDLL(str(path), use_errno=True)
-    for name, result, arguments in (
+    functions: list[FunctionTypes] = [
         ("ndp_new", c_void_p, [POINTER(CParameters)]),
         ("ndp_free", None, [c_void_p]),
         ("ndp_send", c_int, [c_void_p, c_uint64, c_uint32, c_uint32, c_uint64]),
@@ -219,7 +222,15 @@ def library(path: Path = PATH) -> ctypes.CDLL:
         ("ndp_encode", None, [POINTER(CPacket), c_char_p]),
         ("ndp_decode", c_int, [c_char_p, c_size_t, c_uint32, POINTER(CPacket), POINTER(c_int)]),
         ("ndp_run", c_int, [POINTER(CRun)]),
-    ):
-        function = getattr(libndp, name)
-        function.restype, function.argtypes = result, arguments
+    ]
+    declare(libndp, functions)
     return libndp
+
+
+def declare(libndp: ctypes.CDLL, functions: Iterable[FunctionTypes]) -> None:
+    """Set the types of `functions` of libndp.so; raise OSError if it lacks one of them."""
+    for name, result, arguments in functions:
+        function = getattr(libndp, name, None)
+        if function is None:
+            raise OSError(f"libndp.so lacks {name}, as of another version: `make bpf` compiles it")
+        function.restype, function.argtypes = result, arguments

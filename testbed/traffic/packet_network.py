@@ -391,31 +391,35 @@ class PacketNetwork:
         return result
 
 
+FUNCTIONS: list[ndp_library.FunctionTypes] = [
+    (
+        "packet_network_new",
+        c_void_p,
+        [
+            *(POINTER(CWiring), POINTER(PacketLink), POINTER(CParameters)),
+            *(POINTER(TcpParameters), POINTER(TcpLayers), c_uint64),
+        ],
+    ),
+    ("packet_network_free", None, [c_void_p]),
+    (
+        "packet_network_send",
+        c_int,
+        [c_void_p, c_uint64, c_uint32, c_uint32, c_uint32, c_uint64, c_uint32],
+    ),
+    ("packet_network_fail", None, [c_void_p, c_uint32]),
+    ("packet_network_reroute", None, [c_void_p, c_void_p, c_void_p]),
+    ("packet_network_run", c_int, [c_void_p, c_uint64]),
+    ("packet_network_take_event", c_int, [c_void_p, POINTER(c_uint32), POINTER(CEvent)]),
+    ("packet_network_host", POINTER(CCounters), [c_void_p, c_uint32]),
+    ("packet_network_flow", POINTER(TcpCounters), [c_void_p, c_uint32]),
+    ("packet_network_port", POINTER(SimulatedPortCounters), [c_void_p, c_uint32]),
+    ("packet_network_frames", c_uint64, [c_void_p]),
+]
+
+
 @cache
 def library(path: Path) -> ctypes.CDLL:
     """Return libndp.so with the types of the functions of packet_network.h."""
     libndp = ndp_library.library(path)
-    network, number = c_void_p, c_uint64
-    for name, result, arguments in (
-        (
-            "new",
-            c_void_p,
-            [
-                *(POINTER(CWiring), POINTER(PacketLink), POINTER(CParameters)),
-                *(POINTER(TcpParameters), POINTER(TcpLayers), number),
-            ],
-        ),
-        ("free", None, [network]),
-        ("send", c_int, [network, number, c_uint32, c_uint32, c_uint32, number, c_uint32]),
-        ("fail", None, [network, c_uint32]),
-        ("reroute", None, [network, c_void_p, c_void_p]),
-        ("run", c_int, [network, number]),
-        ("take_event", c_int, [network, POINTER(c_uint32), POINTER(CEvent)]),
-        ("host", POINTER(CCounters), [network, c_uint32]),
-        ("flow", POINTER(TcpCounters), [network, c_uint32]),
-        ("port", POINTER(SimulatedPortCounters), [network, c_uint32]),
-        ("frames", c_uint64, [network]),
-    ):
-        function = getattr(libndp, f"packet_network_{name}")
-        function.restype, function.argtypes = result, arguments
+    ndp_library.declare(libndp, FUNCTIONS)
     return libndp

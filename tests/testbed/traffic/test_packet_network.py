@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ from tests.daemons.transport import python_network, trimming_queue
 from weft.daemons.fatpaths import layers
 from weft.daemons.transport.parameters import LayerChoice, Parameters, timeout_ns
 from weft.daemons.transport.results import EndpointCounters
-from weft.testbed.traffic import packet_network
+from weft.testbed.traffic import ndp_library, packet_network
 from weft.testbed.traffic.packet_network import HASH, SPRAY, NextHops, PacketLink, PacketNetwork
 from weft.topologies import build
 from weft.topologies.core import failures
@@ -278,3 +279,8 @@ def test_parallel_links_fail_one_by_one(failed: list[str]) -> None:
     sender = topology.naming.node("s1")
     assert {end for end in dropped if end[0] == sender} == {(sender, int(row[1])) for row in links}
     assert bool(network.delivered) == (len(failed) < 2)
+
+
+def test_a_library_of_another_version_is_refused_with_the_remedy() -> None:
+    with pytest.raises(OSError, match=r"^libndp.so lacks ndp_old, .* `make bpf` compiles it$"):
+        ndp_library.declare(ctypes.CDLL(None), [("ndp_old", None, [])])
