@@ -16,10 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import select
-import signal
-import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
@@ -27,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.testbed.cluster.cut_links import CutLinks, one_way_us, route_mtu, start_pings
+from weft.testbed.cluster.end_of_input import end_with_input, ignore_end_of_input
 from weft.testbed.linux import clock
 from weft.testbed.linux.process import need_root
 from weft.testbed.network import bring_up
@@ -42,7 +40,6 @@ from weft.topologies.core.user_graph import parse
 CONTROLLER_S = 10.0
 # the stage that waits for all machines: daemons of one would take processors that others may share
 START = "read back"
-POLLRDHUP = 0x2000
 Answer = dict[str, Any]
 
 
@@ -170,7 +167,7 @@ class Agent:
         self._is_made = True
         _say({})
         if not self.serve(last="start"):
-            _ignore_end_of_input()
+            ignore_end_of_input()
             raise OSError("the controller has ended")
 
     def _beat(self) -> Answer:
@@ -180,7 +177,7 @@ class Agent:
 
     def end(self) -> None:
         """Remove the part."""
-        _ignore_end_of_input()
+        ignore_end_of_input()
         if self._cut_links:
             self._cut_links.close()
             self._cut_links = None
@@ -203,22 +200,9 @@ def code() -> str:
     return content.hexdigest()
 
 
-def _end_with_input() -> None:
-    """Terminate this process when its input has ended, also amid one."""
-    poll = select.poll()
-    poll.register(0, POLLRDHUP)
-    poll.poll()
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
-def _ignore_end_of_input() -> None:
-    """Have nothing interrupt the removal of the part, which has begun."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-
-
 def serve() -> None:
     """Be the agent of this machine until its controller ends."""
-    threading.Thread(target=_end_with_input, daemon=True).start()
+    end_with_input()
     agent = Agent()
     try:
         agent.serve()

@@ -9,6 +9,8 @@ process of serve().  Requests and results are pickles, so the machines must trus
 
 from __future__ import annotations
 
+import signal
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
@@ -21,6 +23,7 @@ from subprocess import Popen
 from typing import Any, NamedTuple
 
 from weft.testbed.cluster import merged_capture
+from weft.testbed.cluster.end_of_input import end_with_input, ignore_end_of_input
 from weft.testbed.cluster.merged_capture import PartCapture
 from weft.testbed.cluster.spread_run import SpreadRun
 from weft.testbed.linux import clock
@@ -43,7 +46,12 @@ Results = dict[int, Any]  # by part
 
 
 def serve(run: str) -> None:
-    """Carry out requests on the part `run`, functions of the network, until the input ends."""
+    """Carry out requests on the part `run`, functions of the network, until the input ends.
+
+    The end of the input ends a request, too.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    end_with_input()
     network = RunningNetwork.open(run)
     requests = Connection(0, writable=False)
     results = Connection(1, readable=False)
@@ -57,6 +65,7 @@ def serve(run: str) -> None:
                     result = error
                 results.send(result)
     finally:
+        ignore_end_of_input()
         with ExitStack() as ending:
             for measurement in OPEN:
                 ending.push(measurement)

@@ -6,7 +6,9 @@ import os
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from weft.testbed.cluster import measures as cluster_measures
 from weft.testbed.cluster import merged_capture
 from weft.testbed.cluster.measures import Measures
 from weft.testbed.linux import clock
+from weft.testbed.linux.clock import wait_until
 from weft.testbed.observe.pcapng import INBOUND, OUTBOUND, CapturedPacket, read
 from weft.testbed.traffic.flow_results import Flow
 from weft.testbed.traffic.flows import FlowOptions
@@ -154,6 +157,21 @@ def test_a_machine_whose_measurements_die_is_named_and_the_others_leave_nothing(
             measures.ping(pairs)
     measures.close()
     assert "iperf3" not in first.run("ps", "-e")
+
+
+def test_a_request_ends_with_the_script_that_made_it(measures, machines, name):
+    def measuring() -> list[int]:
+        lines = machines.all[0].processes()
+        return [pid for pid, line in lines.items() if b"\0agent\0--run\0" in line]
+
+    before = measuring()
+    with Measures(name) as interrupted:
+        interrupted._call(cluster_measures._read, {0: (time.monotonic,)})  # it has begun
+        request = cluster_measures._read, (partial(time.sleep, 60),)
+        interrupted._peers[0].send(request)
+        interrupted._peers[0].close()
+        wait_until("its process has ended", lambda: measuring() == before)
+    assert measures.ping(both_ways(measures), count=1).pings
 
 
 @pytest.mark.parametrize("change", [{"open_before": True}, {"transport": "mptcp:subflows=2"}])
