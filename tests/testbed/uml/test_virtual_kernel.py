@@ -35,8 +35,8 @@ def test_objects_do_not_depend_on_the_folder(tmp_path):
     here.mkdir()
     virtual_kernel.unpack(here)
     shutil.copytree(here, there, copy_function=os.link, symlinks=True)
-    made = objects(here)
-    assert f"{GOAL}time.o" in made
-    assert objects(there) == made
+    compiled = objects(here)
+    assert f"{GOAL}time.o" in compiled
+    assert objects(there) == compiled
     shutil.rmtree(here)
     shutil.rmtree(there)
