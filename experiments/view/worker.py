@@ -201,8 +201,12 @@ def view(run: str, port: int, updates_per_s: float, pairs: int, results: Path) -
         raise
     print(f"http://{LOOPBACK}:{port}/#token={page.token}", flush=True)
     sys.stdout.close()
-    for batch in stream.run():
-        channel.send(batch)
+    try:
+        for batch in stream.run():
+            channel.send(batch)
+    except BrokenPipeError:
+        answering.join()  # as above
+        raise
     os.close(events)
     os.waitpid(server, 0)  # it ends when the pages have all events
 

@@ -312,11 +312,13 @@ def test_a_web_server_that_fails_is_reported_in_a_line_and_logged(view: View) ->
     """The web server of the first view fails before it serves, that of the second while it
     serves."""
     broken = """
-import sys
+import sys, time
 from weft.experiments.view import web_server, worker
 def fail(*_):
     raise RuntimeError("planted")
 setattr(*((web_server, "give_up_rights") if sys.argv[1] == "before" else (web_server.Hub, "take")), fail)
+report = worker.report
+worker.report = lambda *words: time.sleep(0.5) or report(*words)  # after the pipe has broken
 sys.exit(worker.main(sys.argv[2:]))
 """  # noqa: E501
     for when, stream in (("before", "stdout"), ("after", "stderr")):
