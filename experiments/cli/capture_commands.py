@@ -39,7 +39,7 @@ def add_commands(commands: Commands) -> None:
         "--write",
         metavar="DIR",
         required=True,
-        help="write DIR/LINK.pcapng; create DIR if necessary",
+        help="write DIR/LINK.pcapng, or DIR/RUN.pcapng over machines; create DIR if necessary",
     )
     parser.add_argument(
         "--file-kb", type=int, default=0, metavar="N", help="start another file at N kB"

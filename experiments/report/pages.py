@@ -190,7 +190,14 @@ def names_in(text: str) -> list[str]:
 def cells(
     experiment: Experiment, rows: Sequence[Row], keys: Sequence[str]
 ) -> dict[tuple[Value, ...], list[Row]]:
-    """Return the rows by `keys`; ValueError if those of a cell differ in more than their seed."""
+    """Return the rows by `keys`.
+
+    Raises:
+        ValueError: a key is that of no row, or rows of a cell differ in more than their seed.
+    """
+    for key in keys:
+        if not any(key in row for row in rows):
+            raise ValueError(f"{experiment.name}: no row has {key}")
     groups = grouped(rows, keys)
     for group in groups.values():
         for key in (*experiment.sweep, "engine", "clock"):

@@ -99,6 +99,12 @@ def test_lines_are_in_order_of_the_numbers_in_their_names():
     ]
 
 
+def test_a_column_that_no_row_has_is_refused():
+    rows = "rows: ndp_failover | routing, transprot | long_mean_ms | topology=slimfly:q=7,p=6"
+    with pytest.raises(ValueError, match="ndp_failover: no row has transprot"):
+        pages.with_blocks(f"<!-- {rows} -->\n<!-- end -->", PublishedSet(FOLDER))
+
+
 @pytest.mark.parametrize(
     ("sizes", "text"),
     [([1, 1], "One seed."), ([10], "Means of 10 seeds."), ([3, 1], "Means of 1 to 3 seeds.")],
