@@ -1,7 +1,8 @@
 """Remove a run from the kernel, in whatever state it died.
 
 Nothing is removed by pattern.  Processes carry the run's id in their environment or live in its
-namespaces; namespaces are in its journal; everything else of a run lives inside them.
+namespaces; namespaces are in its journal; everything else of a run lives inside them.  Of a run
+that ended with the machine only files on the disk are left (hosts_file.py).
 """
 
 from __future__ import annotations
@@ -16,17 +17,20 @@ from pathlib import Path
 from weft.testbed.linux import cgroup, netns
 from weft.testbed.network import outside
 from weft.testbed.runs import hosts_file
-from weft.testbed.runs.run import ENVIRONMENT, RunRecord, dead_runs, runs
+from weft.testbed.runs.run import ENVIRONMENT, RunRecord, dead_runs, forget_lost, runs
 
 
 def clean(name: str | None = None) -> list[str]:
     """Remove every dead run, or only the one called `name`; return the removed ids.
 
+    What is left of runs that ended with the machine is removed whatever the name.
+
     Raises:
         ValueError: no run of that name, or it is alive.
     """
+    lost = forget_lost()
     dead = [run for run in dead_runs() if name in (None, run.id)]
-    if name is not None and not dead:
+    if name is not None and not dead and name not in lost:
         up = any(run.id == name for run in runs())
         raise ValueError(
             f"run {name} is up; `weft down --run {name}` takes it down"
@@ -35,7 +39,7 @@ def clean(name: str | None = None) -> list[str]:
         )
     for run in dead:
         remove(run)
-    return [run.id for run in dead]
+    return sorted({*lost, *(run.id for run in dead)})
 
 
 def remove(run: RunRecord) -> None:

@@ -2,6 +2,9 @@
 
 `ip netns exec NAME` binds the files of /etc/netns/NAME over those of /etc.  For every namespace of
 a run, that is a symbolic link to one folder of the run, so that all nodes read one file.
+
+The links lie on the disk, and the run's folder does not: the links of a network that was up when
+the machine went down are left, and lead nowhere.
 """
 
 from __future__ import annotations
@@ -69,3 +72,18 @@ def unlink(namespaces: Iterable[str]) -> None:
         if path.is_symlink():
             with suppress(FileNotFoundError):
                 path.unlink()
+
+
+def unlink_lost(directories: Path) -> list[str]:
+    """Remove the links that lead to runs without a directory; return these runs.
+
+    directories: the folder of the directories of all runs, which must not change meanwhile.
+    """
+    lost = set()
+    for path in LINKS.iterdir() if LINKS.is_dir() else ():
+        folder = path.readlink() if path.is_symlink() else path
+        directory = folder.parent
+        if directory.parent == directories and folder.name == FOLDER and not directory.exists():
+            path.unlink()
+            lost.add(directory.name)
+    return sorted(lost)

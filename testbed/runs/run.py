@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from weft.testbed.runs import private_files
+from weft.testbed.runs import hosts_file, private_files
 
 DIRECTORY = Path("/run/weft")
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,15}")
@@ -113,6 +113,7 @@ def reserve(name: str | None) -> RunLock:
     if name is not None:
         require_name(name)
     with _registry():
+        hosts_file.unlink_lost(DIRECTORY)
         known = {run.id: run for run in runs()}
         if name in known:
             alive = known[name].alive()
@@ -160,6 +161,12 @@ def dead_runs() -> list[RunRecord]:
         return []
     with _registry():
         return [run for run in runs() if not run.alive()]
+
+
+def forget_lost() -> list[str]:
+    """Remove what is left of the runs that were up when the machine went down; return their ids."""
+    with _registry():
+        return hosts_file.unlink_lost(DIRECTORY)
 
 
 def find(name: str | None) -> RunRecord:

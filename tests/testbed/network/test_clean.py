@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
+import sys
 
 import pytest
 
+from tests.testbed.cluster.machines_here import ROOT, Machine
 from weft.testbed.linux import netns
 from weft.testbed.network import clean
 from weft.testbed.runs.run import ENVIRONMENT
@@ -37,3 +40,40 @@ def test_those_with_the_mark_and_those_in_a_namespace_of_the_run_are_ended(spare
         for process in (inside, marked, *others):
             process.kill()
             process.wait()
+
+
+@pytest.fixture
+def machine():
+    machine = Machine("rebooted")
+    yield machine
+    machine.end()
+
+
+def weft(machine, *words):
+    """Run weft inside; return what it says on standard error."""
+    argv = [sys.executable, "-P", "-m", "weft.experiments.cli.cli", *words]
+    command = machine.enter("env", f"PYTHONPATH={ROOT}", *argv)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def lose_power(machine):
+    """End all processes of weft, and empty what a boot empties."""
+    clean.kill(machine.processes(), number=signal.SIGKILL)
+    machine.run("mount", "-t", "tmpfs", "tmpfs", "/run")
+
+
+@pytest.mark.kernel
+def test_what_a_network_left_that_was_up_when_the_machine_lost_power_is_removed(machine):
+    up = ("up", "star:n=2", "--detach")
+    weft(machine, *up, "vm-a")
+    weft(machine, *up, "vm-b")
+    lose_power(machine)
+    assert machine.run("ls", "/etc/netns").split()
+    weft(machine, *up, "vm-a")  # the name is free again
+    assert {name.split(".")[1] for name in machine.run("ls", "/etc/netns").split()} == {"vm-a"}
+    lose_power(machine)
+    assert weft(machine, "clean", "--run", "vm-a") == "removed vm-a\n"
+    assert machine.left() == []
+    assert weft(machine, "clean") == "nothing to remove\n"

@@ -58,3 +58,21 @@ def test_a_name_that_is_taken_is_refused_and_what_has_it_stays(links, tmp_path):
         hosts_file.link(tmp_path, NAMES)
     hosts_file.unlink(NAMES)
     assert [path.name for path in links.iterdir()] == [NAMES[1]]
+
+
+def test_of_runs_without_a_directory_the_links_are_removed_and_no_others(links, tmp_path):
+    runs = tmp_path / "runs"
+    for run in ("lost", "gone", "up"):
+        hosts_file.link(runs / run, [f"weft.{run}.h0", f"weft.{run}.h1"])
+    (runs / "up").mkdir(parents=True)
+    (links / "weft.lost.h2").mkdir()  # a user's, as is the next
+    (links / "weft.lost.h3").symlink_to(runs / "lost" / "own")
+    (links / "other").symlink_to(tmp_path / "elsewhere" / "etc")
+    assert hosts_file.unlink_lost(runs) == ["gone", "lost"]
+    kept = ["other", "weft.lost.h2", "weft.lost.h3", "weft.up.h0", "weft.up.h1"]
+    assert [path.name for path in sorted(links.iterdir())] == kept
+    assert hosts_file.unlink_lost(runs) == []
+
+
+def test_before_the_first_run_nothing_is_lost(links, tmp_path):
+    assert hosts_file.unlink_lost(tmp_path) == []
