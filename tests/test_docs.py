@@ -166,6 +166,15 @@ def test_no_command_stands_behind_the_prompt_of_root(page):
     assert not [line[0] for line in ROOT_PROMPT.finditer(text)]
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_no_command_says_without_root_beside_a_target_that_calls_sudo(page):
+    rules = re.split(r"\n(?=[a-z-]+:)", (ROOT / "Makefile").read_text(encoding="utf-8"))
+    targets = {rule.partition(":")[0] for rule in rules if "$(SUDO)" in rule.partition("\n")[2]}
+    assert {"uml-kernel", "demo"} <= targets
+    for line in re.findall(r"^ *\$ .*(?:without|no) root.*", PAGES[page], re.MULTILINE):
+        assert not {*re.findall(r"\bmake ([a-z-]+)", line)} & targets, line
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", PAGES)

@@ -99,7 +99,7 @@ def claims(arguments: Namespace) -> int:
     rows: list[Row] = []
     for name, claim in select(arguments.names or [ALL], runs=False).claims.items():
         cells = dict(zip(TITLES, texts(name, outcome(claim, published.rows)), strict=True))
-        rows.append({**cells, "why": claim.why})
+        rows.append({**cells, "why": claim.reason})
     _print_rows(rows, arguments)
     return 0
 

@@ -28,9 +28,14 @@ def pod(oversubscription: int) -> Where:
     return {**EXACT, **where, "oversubscription": oversubscription, "flow_bytes": 3_000_000}
 
 
-OVERLOADED = (
-    "At k = 4 an edge switch has two uplinks. With one failed, the other is offered more than it "
-    "carries."
+SMALL = "The paper assumes at least eight ports; with four a path group is a single path."
+HANDSHAKE = (
+    "The slowest flows waited for Linux' timer of handshakes, about a second, which the paper's "
+    "simulator lacks; and the paper assumes at least eight ports."
+)
+SHRINKS = (
+    "Without a failure the gap is larger here, and the paper has none; it assumes at least eight "
+    "ports."
 )
 CLAIMS = (
     *(
@@ -40,6 +45,7 @@ CLAIMS = (
             "marginally below 1",
             Query("lbsp_tcp", short(k, "none"), "p999_ms", LBSP),
             AtMost(1),
+            review=SMALL if k == 4 else "",
         )
         for k in (4, 8)
     ),
@@ -50,7 +56,7 @@ CLAIMS = (
             "about 1",
             Query("lbsp_tcp", short(k, damage, scheme), "p999_ms", HEALTHY),
             Between(0.9, 1.1),
-            why=OVERLOADED if k == 4 else "",
+            review=HANDSHAKE if k == 4 else "",
         )
         for words, damage in (("a failed link", "link"), ("a failed switch", "node"))
         for k in (4, 8)
@@ -64,7 +70,7 @@ CLAIMS = (
             Query("lbsp_tcp", long(k, damage), column, LBSP, Form.GAIN),
             rule,
             why,
-            in_readme=(damage, k) == ("link", 4),
+            review=SHRINKS if k == 4 else "",
         )
         for words, damage, k, column, paper, rule, why in (
             ("healthy links", "none", 8, "p999_ms", "0 %", Between(-1, 1), ""),
@@ -115,20 +121,13 @@ CLAIMS = (
             paper,
             Query("lbsp_tcp", long(k, "degraded", scheme), "p999_ms", HEALTHY),
             rule,
-            why,
+            why if k == 8 else "",
+            review=SMALL if k == 4 else "",
         )
-        for k, name, scheme, paper, rule, why in (
-            (8, "packet scatter", "spray", "above 11", AtLeast(11), "The order is the paper's."),
-            (8, "LBSP", "lbsp", "about 1", Between(0.8, 1.2), ""),
-            (4, "packet scatter", "spray", "above 11", AtLeast(11), "The order is the paper's."),
-            (
-                4,
-                "LBSP",
-                "lbsp",
-                "about 1",
-                Between(0.8, 1.2),
-                "At k = 4 the group that remains has a single uplink.",
-            ),
+        for k in (8, 4)
+        for name, scheme, paper, rule, why in (
+            ("packet scatter", "spray", "above 11", AtLeast(11), "The order is the paper's."),
+            ("LBSP", "lbsp", "about 1", Between(0.8, 1.2), ""),
         )
     ),
     *(
@@ -174,6 +173,6 @@ CLAIMS = (
         "long flows, k = 16: oversubscribed 8:1, and with a degraded link",
         "section 4, figures 7a and 7c",
         "over 11 times longer under packet scatter",
-        why="A fat-tree with k = 16 is too large for one machine; k = 8 stands for it.",
+        why="A fat-tree with k = 16 is too large for one machine.",
     ),
 )

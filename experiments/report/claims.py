@@ -21,7 +21,8 @@ the values of the default sweep.  `engine`, `clock`, `hop_ns` and `syscall_ns` g
 parameters, and are the experiment's own without that; a tuple stands for several values.
 
 A claim without a query is a figure or table that is missing here; `why` is the reason.  A claim
-that our rows contradict needs a `why`, too.
+that our rows contradict needs a `why`, too.  A claim whose measurement or comparison is in doubt
+has the reason in `review`: its verdict is "under review", whatever the rows say.
 
 A claim is named by its paper and its number, ttc-3.  `weft claims ttc` prints the outcomes,
 `weft claims --write` writes them into the pages, `weft reproduce ttc-3` measures one again.
@@ -176,6 +177,7 @@ class Verdict(Enum):
     CONTRADICTS = "contradicts"
     UNDECIDED = "undecided"  # our interval reaches across the bound
     NOT_COMPARABLE = "not comparable"
+    UNDER_REVIEW = "under review"  # the claim says why
     NOT_MEASURED = "not measured"  # the rows are not there
     MISSING = "missing"
 
@@ -257,6 +259,7 @@ class Claim:
     query: our figure; None if it is missing here.
     why: one sentence: why ours differs, cannot be compared, or is missing.
     in_readme: the claim is a row of README's table.
+    review: one sentence: why our value does not answer the claim; "" if it does.
     """
 
     words: str
@@ -266,6 +269,12 @@ class Claim:
     rule: Rule = NotComparable()
     why: str = ""
     in_readme: bool = False
+    review: str = ""
+
+    @property
+    def reason(self) -> str:
+        """Return the reason of the verdict; "" if it needs none."""
+        return self.review or self.why
 
 
 class Outcome(NamedTuple):
@@ -313,7 +322,8 @@ def outcome(claim: Claim, rows_of: RowsOf) -> Outcome:
     margin = 0.0 if math.isnan(half_width) else half_width
     verdicts = Counter(str(row.get("fidelity")) for row in rows)
     worst = next((name for name in WORST if verdicts[name]), "")
-    return Outcome(claim.rule.verdict(paper, value, margin), value, half_width, len(values), worst)
+    verdict = Verdict.UNDER_REVIEW if claim.review else claim.rule.verdict(paper, value, margin)
+    return Outcome(verdict, value, half_width, len(values), worst)
 
 
 def number_text(value: float, half_width: float = math.nan, unit: str = "") -> str:

@@ -9,7 +9,8 @@ A block begins with one of these comments and ends with <!-- end -->:
 
 A table of rows has a line for each value of the keys and a cell for each column, or, with `by`, for
 each value of those keys: the mean over seeds with its 95 % interval.  Below it is the number of
-seeds.
+seeds.  A time over flows of which some did not end would depend on the length of the run: its cell
+says UNFINISHED instead.
 
 A test fails if a block differs from what the set gives, or if a number stands elsewhere on the page
 and in no block.
@@ -50,6 +51,7 @@ BLOCK = re.compile(
     r"(<!-- (claims|rows|verdicts|bench)(?:: ([^>]*?))? -->\n).*?(<!-- end -->)", re.DOTALL
 )
 CLAIM_TITLES = ("", *TITLES[1:])
+UNFINISHED = "unfinished"
 SCALES = {"bit/s": (1e-6, "Mbit/s")}  # of units whose numbers are long
 
 
@@ -120,10 +122,10 @@ def reasons_of(claims: Mapping[str, Claim], published: PublishedSet) -> Iterator
     names: dict[str, list[str]] = {}
     for name, claim in claims.items():
         verdict = outcome(claim, published.rows).verdict
-        if claim.why and verdict not in (Verdict.AGREES, Verdict.NOT_MEASURED):
-            names.setdefault(claim.why, []).append(name)
-    for why, own in names.items():
-        yield f"* {', '.join(own)}: {why}\n"
+        if claim.reason and verdict not in (Verdict.AGREES, Verdict.NOT_MEASURED):
+            names.setdefault(claim.reason, []).append(name)
+    for reason, own in names.items():
+        yield f"* {', '.join(own)}: {reason}\n"
 
 
 def row_table(text: str, published: PublishedSet) -> str:
@@ -230,6 +232,8 @@ def cell(rows: Sequence[Row], column: str) -> str:
     if not values:
         return ""
     unit = columns.unit(column)
+    if unit == "ms" and any(row.get("unfinished") for row in rows):
+        return UNFINISHED
     form = Form.PERCENT if unit == "fraction" else Form.VALUE
     factor, _ = SCALES.get(unit, (1.0, unit))
     centre, half_width = mean_and_half_width([factor * form.of(value) for value in values])

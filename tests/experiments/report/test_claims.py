@@ -105,6 +105,13 @@ def test_a_claim_without_query_is_missing_and_one_without_rows_is_not_measured()
     assert outcome(Claim("", "", 1, HOPS), rows_of({})).verdict is Verdict.NOT_MEASURED
 
 
+def test_a_claim_under_review_has_no_other_verdict_once_it_is_measured():
+    claim = Claim("hops", "figure 3", 11.0, HOPS, Within(0.5), "old reason", review="a timer")
+    ours = outcome(claim, rows_of({"pr-gpi": [11.0]}))
+    assert (ours.verdict, ours.value, claim.reason) == (Verdict.UNDER_REVIEW, 11.0, "a timer")
+    assert outcome(claim, rows_of({})).verdict is Verdict.NOT_MEASURED
+
+
 @pytest.mark.parametrize(
     ("value", "half_width", "unit", "text"),
     [
@@ -162,4 +169,8 @@ def test_a_missing_claim_says_why(all_claims):
         assert claim.query or claim.why, name
         assert claim.words, name
         assert claim.place, name
-        assert len(claim.why.split()) <= 35, name
+        assert len(claim.reason.split()) <= 35, name
+
+
+def test_readme_has_no_claim_under_review(all_claims):
+    assert [name for name, claim in all_claims.items() if claim.in_readme and claim.review] == []

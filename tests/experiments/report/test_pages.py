@@ -118,6 +118,22 @@ def test_a_rate_is_in_mbit_a_second():
     assert pages.cell([{"slowest_flow_bps": 935_987_200}], "slowest_flow_bps") == "936"
 
 
+def test_a_time_over_flows_that_did_not_all_end_is_no_number():
+    ended, cut = {"mean_ms": 3.0, "unfinished": 0}, {"mean_ms": 200.0, "unfinished": 2}
+    assert pages.cell([ended, ended], "mean_ms") == "3"
+    assert pages.cell([ended, cut], "mean_ms") == pages.UNFINISHED
+    assert pages.cell([ended, cut], "unfinished") != pages.UNFINISHED
+
+
+def test_a_claim_under_review_shows_its_reason():
+    reviewed = {name: claim for name, claim in all_claims().items() if claim.review}
+    reasons = "".join(pages.reasons_of(reviewed, PublishedSet(FOLDER)))
+    assert reviewed
+    for name, claim in reviewed.items():
+        (line,) = (line for line in reasons.splitlines() if line.endswith(f": {claim.review}"))
+        assert name in line
+
+
 def test_numbers_of_readme_are_of_the_set():
     section = page_of("README.md").partition("## What comes out")[2].partition("\n## ")[0]
     assert unsourced(section, "") == []
