@@ -8,8 +8,8 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 import reference_pages  # noqa: E402
 
-from weft.experiments.cli.cli import version as version_of_weft  # noqa: E402
 from weft.experiments.view import simulation_page  # noqa: E402
+from weft.testbed.machine.installation import version as version_of_weft  # noqa: E402
 
 reference_pages.write(HERE / "reference")
 

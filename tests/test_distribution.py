@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -157,7 +158,9 @@ def test_it_runs_where_it_is_installed(weft):
     }
     topo = weft("weft", "topo", "dcell:n=4,k=1", "--json")
     assert json.loads(topo.stdout)["servers"] == 20
-    assert weft("weft", "--version").stdout.startswith("weft 0.")
+    assert re.fullmatch(
+        r"weft 0\.[0-9.]+ \(/\S+/site-packages\)\n", weft("weft", "--version").stdout
+    )
 
 
 @pytest.mark.parametrize("engine", ["graph", "fabric"])
@@ -185,6 +188,15 @@ def test_what_needs_mininet_says_how_to_get_it(weft):
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
     assert "apt-get install mininet" in line
+
+
+def test_a_strict_script_sees_types(weft, tmp_path):
+    (tmp_path / "script.py").write_text(
+        "from weft import build\n\nreveal_type(build('dcell:n=4,k=1'))\n"
+    )
+    done = weft("python", "-m", "mypy", "--strict", tmp_path / "script.py")
+    assert 'Revealed type is "weft.topologies.core.topology.Topology"' in done.stdout
+    assert done.returncode == 0, done.stdout
 
 
 # A program that rewrites and one that traces.

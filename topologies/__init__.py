@@ -9,6 +9,7 @@ of 400 daemons is too much memory.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -83,7 +84,7 @@ def family(name: str) -> Family:
     elif (known := modules()) and name in known:
         module = known[name]
     else:
-        raise ValueError(unknown("family", name, known))
+        raise ValueError(unknown("family", name, known, installed_in=sys.prefix))
     loaded: Family = import_module(module).FAMILIES[name]
     return loaded
 

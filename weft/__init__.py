@@ -12,6 +12,7 @@ links to them, so that they are parts of one package and clash with no package o
 TYPE_CHECKING = False  # as typing has it, without importing that
 
 if TYPE_CHECKING:
+    __version__: str
     from weft.experiments.runner.python_interface import build as build
     from weft.experiments.runner.python_interface import run as run
     from weft.testbed.measure.outage import OutageProbe as OutageProbe
@@ -33,14 +34,32 @@ _MODULES = {
 __all__ = ["Gbps", "LinkSpec", "Mbps", "Net", "OutageProbe", "build", "run"]
 
 
-def __getattr__(name: str) -> object:
-    if name not in _MODULES:
-        raise AttributeError(f"module 'weft' has no attribute {name!r}")
+if not TYPE_CHECKING:  # or a type checker would believe that there is every name
+
+    def __getattr__(name: str) -> object:
+        from importlib import import_module
+
+        if name == "__version__":
+            value = import_module("weft.testbed.machine.installation").version()
+        elif name in _MODULES:
+            value = getattr(_imported(_MODULES[name]), name)
+        else:
+            raise AttributeError(f"module 'weft' has no attribute {name!r}")
+        globals()[name] = value
+        return value
+
+
+def _imported(module: str) -> object:
+    """Return a module; ModuleNotFoundError says how to install a package that it lacks."""
     from importlib import import_module
 
-    value = globals()[name] = getattr(import_module(_MODULES[name]), name)
-    return value
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        from weft.testbed.machine.installation import missing
+
+        raise missing(error) or error from None
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, "__version__"})

@@ -12,6 +12,7 @@ scheme.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
@@ -62,7 +63,7 @@ def _entry_points() -> list[str]:
 def find(name: str) -> Scheme:
     """Return the scheme `name`; ValueError lists those that exist."""
     if name not in schemes():
-        raise ValueError(unknown("scheme", name, schemes()))
+        raise ValueError(unknown("scheme", name, schemes(), installed_in=sys.prefix))
     return schemes()[name]
 
 

@@ -14,7 +14,6 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Sequence
-from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -23,18 +22,6 @@ from weft.topologies.core.grammar import unknown
 
 DESCRIPTION = "Data-center routing on a real Linux kernel."
 COMPLETING = "_ARGCOMPLETE"  # environment variable of a shell that asks for completions
-# How to install optional packages; others install by their own names.
-PACKAGES = {
-    "mininet": (
-        "Mininet of the system: `apt-get install mininet`, and `python3 -m venv "
-        "--system-site-packages` for an environment that sees it; graphs and the simulator do "
-        "without"
-    ),
-    "distributed": "dask.distributed: pip install 'weft-testbed[cluster]'",
-    "pymetis": "pymetis: pip install 'weft-testbed[cluster]'",
-    "pyarrow": "pyarrow: pip install 'weft-testbed[parquet]'",
-    "scapy": "scapy: pip install 'weft-testbed[packets]'",
-}
 
 
 class Parser(argparse.ArgumentParser):
@@ -153,10 +140,10 @@ def report(error: Exception, words: Sequence[str]) -> int:
         status = 2 if mentions(words, str(error.filename)) else 1
         return complain(f"{error.filename}: {error.strerror}", status=status)
     if isinstance(error, ModuleNotFoundError):
-        name = str(error.name).partition(".")[0]
-        if name != "weft":
-            package = PACKAGES.get(name, f"the Python package {name}: pip install {name}")
-            return complain(f"this needs {package}", status=2)
+        from weft.testbed.machine.installation import missing
+
+        if remedy := missing(error):
+            return complain(remedy, status=2)
     return explain(error)
 
 
@@ -171,7 +158,9 @@ def carry_out(argv: list[str]) -> int:
         complete(top)
     arguments = top.parse_args(argv)
     if arguments.version:
-        print(f"weft {version()}")
+        from weft.testbed.machine.installation import FOLDER, version
+
+        print(f"weft {version()} ({FOLDER})")
         return 0
     if "action" not in arguments:
         top.print_help()
@@ -181,18 +170,6 @@ def carry_out(argv: list[str]) -> int:
     status: int = arguments.action(arguments)
     sys.stdout.flush()  # a broken pipe raises here, not after main()
     return status
-
-
-def version() -> str:
-    """Return the version of the installed package, or else of the work tree."""
-    import tomllib
-    from importlib import metadata
-
-    try:
-        return metadata.version("weft-testbed")
-    except metadata.PackageNotFoundError:
-        project = Path(__file__).resolve().parents[2] / "pyproject.toml"
-        return str(tomllib.loads(project.read_text(encoding="utf-8"))["project"]["version"])
 
 
 def terminate(number: int, frame: FrameType | None) -> NoReturn:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, cached_property
@@ -393,7 +394,7 @@ def find(name: str) -> Experiment:
     for entry in _added():
         if entry.name == name:
             return _loaded(entry)
-    raise ValueError(unknown("experiment", name, names()))
+    raise ValueError(unknown("experiment", name, names(), installed_in=sys.prefix))
 
 
 def _loaded(entry: EntryPoint) -> Experiment:

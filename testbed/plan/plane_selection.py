@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
@@ -86,7 +87,8 @@ def _unconfigured(
     if spec == NONE:
         return Planes()
     if parse(spec)[0] not in registry.schemes():
-        raise ValueError(unknown("scheme", parse(spec)[0], {NONE, *registry.schemes()}))
+        schemes = {NONE, *registry.schemes()}
+        raise ValueError(unknown("scheme", parse(spec)[0], schemes, installed_in=sys.prefix))
     scheme, options = registry.checked(topology, spec)
     if link is None:
         check_without_rate(scheme, spec, options)

@@ -97,11 +97,15 @@ def quoted(value: object) -> str:
     return short.repr(value)
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> str:
-    """Return the line "no KIND NAME, did you mean X? (there are: ...)"."""
+def unknown(kind: str, name: str, known: Iterable[str], *, installed_in: str = "") -> str:
+    """Return the line "no KIND NAME, did you mean X? (there are: ...)".
+
+    installed_in: environment whose packages were searched, where packages bring such names.
+    """
     known = sorted(known)
     close = get_close_matches(name[:MOST_LISTED], known, n=1)
     guess = f", did you mean {close[0]}?" if close else ""
     more = f" and {len(known) - MOST_LISTED} more" if len(known) > MOST_LISTED else ""
     names = f": {', '.join(known[:MOST_LISTED])}{more}" if known else " none"
-    return f"no {kind} {quoted(name)}{guess} (there are{names})"
+    searched = f"; packages of {installed_in} are searched" if installed_in else ""
+    return f"no {kind} {quoted(name)}{guess} (there are{names}{searched})"

@@ -48,7 +48,8 @@ def test_a_scheme_is_named_with_its_options():
     [
         (
             "dfrr",
-            f"no scheme 'dfrr', did you mean dfr? (there are: {', '.join(sorted(schemes()))})",
+            f"no scheme 'dfrr', did you mean dfr? (there are: {', '.join(sorted(schemes()))}; "
+            f"packages of {sys.prefix} are searched)",
         ),
         (
             "dr:helo_ms=3",

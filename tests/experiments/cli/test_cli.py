@@ -789,7 +789,7 @@ def test_list_names_what_there_is(weft):
 
 
 def test_version(weft):
-    assert re.fullmatch(r"weft \d+\.\d+\.\d+\n", weft("--version")[1])
+    assert re.fullmatch(rf"weft \d+\.\d+\.\d+ \({ROOT}\)\n", weft("--version")[1])
 
 
 @pytest.mark.parametrize(
