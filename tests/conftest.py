@@ -25,15 +25,15 @@ import signal
 import subprocess
 import sys
 import threading
-from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
-from functools import cache
+from collections import Counter, defaultdict, deque
+from collections.abc import Generator, Iterator, Sequence
 from queue import Empty, SimpleQueue
+from typing import Any
 
 import pytest
 
+from tests import optional_parts
 from weft.testbed.linux import clock
-from weft.testbed.machine.features import FRR
 from weft.testbed.uml import uml, virtual_kernel
 
 clock.wait_until.__kwdefaults__["timeout_s"] = 300.0  # on a busy machine a state comes late
@@ -58,29 +58,16 @@ if not INSIDE:  # where importing takes long
     )  # ci is hypothesis's own: 100 examples, always the same
 
 
-@cache
-def has_module(name: str) -> bool:
-    """Whether this kernel has the module: loaded, built in, or to be loaded."""
-    try:
-        return (
-            subprocess.run(["modprobe", "--dry-run", "--quiet", name], check=False).returncode == 0
-        )
-    except FileNotFoundError:
-        return False
-
-
 def lacking(item: pytest.Item) -> str | None:
-    """What this process lacks to run the test, if anything."""
-    if item.get_closest_marker("virtual") and virtual_kernel.find() is None:
-        return "the kernel for virtual time: make uml-kernel"
-    if item.get_closest_marker("frr") and not FRR.exists():
-        return "frr, which our daemons are compared with: apt-get install frr"
+    """What this process lacks to run the test, if anything but an optional part."""
     marks = list(item.iter_markers("uml"))
     if INSIDE or not (marks or item.get_closest_marker("kernel")):
         return None
     if os.geteuid() != 0:
         return "root"
-    missing = sorted({module for mark in marks for module in mark.args if not has_module(module)})
+    missing = sorted(
+        {module for mark in marks for module in mark.args if not optional_parts.has_module(module)}
+    )
     return f"{', '.join(missing)} in the kernel, or {uml.KERNEL} installed" if missing else None
 
 
@@ -91,6 +78,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addoption("--clock", choices=("real", "virtual"), default="real", help=text)
     parser.addoption("--times", type=int, help="repetitions of tests that draw at random")
+    text = "hide an optional part, as if it were not there, and expect no test that needs it"
+    names = sorted(optional_parts.PARTS)
+    parser.addoption("--without", action="append", choices=names, default=[], help=text)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -101,8 +91,25 @@ def pytest_configure(config: pytest.Config) -> None:
     os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))
     if TELL in os.environ:
         config.pluginmanager.register(Inside(config))
-    if "CI" in os.environ:
-        config.option.reportchars += "s"  # every skipped test is listed with its reason
+    for name in config.getoption("without"):
+        config.add_cleanup(optional_parts.do_without(name))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print each reason why tests were skipped, and how many were."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in skipped)
+    for reason, count in sorted(reasons.items()):
+        terminalreporter.write_line(f"skipped {count}: {reason}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, Any, Any]:
+    """Let a file that importorskip() leaves out fail where a test would."""
+    report = yield
+    if report.skipped and not optional_parts.may_skip(str(report.longrepr)):
+        report.outcome = "failed"
+    return report
 
 
 @pytest.hookimpl(trylast=True)
@@ -166,15 +173,29 @@ def only_in_real_time(item: pytest.Item) -> str | None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if clock.is_virtual() and (why := only_in_real_time(item)):
         pytest.skip(f"real clock only: {why}")
+    for name in optional_parts.PARTS:
+        if item.get_closest_marker(name):
+            optional_parts.require(name)
     if missing := lacking(item):
-        refuse = pytest.fail if "CI" in os.environ else pytest.skip
-        refuse(f"needs {missing}")
+        optional_parts.refuse(missing)
 
 
 @pytest.fixture
 def times(pytestconfig: pytest.Config) -> int | None:
     """Return the repetitions that the user asks for; None for those of the test."""
     return pytestconfig.getoption("--times")
+
+
+@pytest.fixture
+def part(
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> bool:
+    """Return whether the part of `with_and_without` is there."""
+    name, there = request.param
+    optional_parts.change(name, there, monkeypatch, tmp_path_factory.mktemp(name))
+    return there
 
 
 @pytest.fixture
@@ -213,6 +234,7 @@ class Outside:
         self, config: pytest.Config, shares: Sequence[tuple[list[pytest.Item], Sequence[str]]]
     ) -> None:
         self.config = config
+        self.without = [f"--without={name}" for name in config.getoption("without")]
         self.away = {item.nodeid for share, _ in shares for item in share}
         self.shares: SimpleQueue[tuple[list[str], Sequence[str]]] = SimpleQueue()
         self.started = self.over = False
@@ -252,7 +274,7 @@ class Outside:
         weft = [sys.executable, "-m", "weft.experiments.cli.cli", "uml", *options]
         limits = ["--core", str(core), "--timeout-s", str(TIMEOUT_S)]
         process = subprocess.Popen(
-            [*weft, *limits, "--", sys.executable, "-m", "pytest", *share],
+            [*weft, *limits, "--", sys.executable, "-m", "pytest", *self.without, *share],
             cwd=self.config.rootpath,
             env=os.environ | {TELL: "1"},
             stdout=subprocess.PIPE,

@@ -3,10 +3,10 @@
     make uml-kernel
 
 Its name has a hash of patches, configuration and build settings.  The same tools build the same
-bytes in any folder.  The kernel is stored with a checksum in the first of these folders that may be
-written: $WEFT_CACHE, /var/cache/weft (root), ~/.cache/weft (other users).  A kernel in an
-installed wheel goes before.  A kernel that users other than root and this one can change is not run
-(private_files.py).
+bytes in any folder.  The kernel is stored with a checksum in $WEFT_CACHE, if that is set; else in
+the first of these folders that may be written: /var/cache/weft (root), ~/.cache/weft (other users).
+A kernel in an installed wheel goes before.  A kernel that users other than root and this one can
+change is not run (private_files.py).
 """
 
 from __future__ import annotations
@@ -86,9 +86,10 @@ def identity() -> str:
 
 def folders() -> list[Path]:
     """Return the folders in which this user may have a kernel, best first."""
-    configured = [Path(os.environ["WEFT_CACHE"])] if os.environ.get("WEFT_CACHE") else []
+    if configured := os.environ.get("WEFT_CACHE"):
+        return [Path(configured)]
     own = [] if os.geteuid() == 0 else [Path.home() / ".cache/weft"]
-    return [*configured, SYSTEM_CACHE, *own]
+    return [SYSTEM_CACHE, *own]
 
 
 def find() -> Path | None:
@@ -214,7 +215,7 @@ def writable_folder() -> Path:
                 break
     else:
         raise FileNotFoundError(
-            f"none of {', '.join(map(str, folders()))} can be written: set WEFT_CACHE"
+            f"cannot write to {' or '.join(map(str, folders()))}: set WEFT_CACHE"
         )
     return private_files.trusted_folder(folder)
 

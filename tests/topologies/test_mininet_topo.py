@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from tests import optional_parts
 from weft.topologies import FAMILY_MODULES, build
 from weft.topologies.core.address import dotted
 
-pytest.importorskip("mininet.topo", reason="Mininet is not installed for this Python")
+pytest.importorskip("mininet", reason=optional_parts.PARTS["mininet"].get)
 from weft.topologies.mininet_topo import topos
 
 ROOT = Path(__file__).parents[2]

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import quick
 
+from tests.optional_parts import with_and_without
 from weft.daemons.core.registry import checked, schemes
 from weft.experiments.cli import cli, graph_commands
 from weft.experiments.cli.cli import main
@@ -146,7 +147,8 @@ def test_topo_draws(weft, tmp_path, suffix):
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
-def test_what_a_command_makes_others_cannot_write_whatever_the_umask(weft, tmp_path):
+@with_and_without("display")
+def test_what_a_command_makes_others_cannot_write_whatever_the_umask(part, weft, tmp_path):
     path = tmp_path / "figures" / "picture.svg"
     before = os.umask(0)
     try:

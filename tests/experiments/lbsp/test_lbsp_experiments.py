@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
+from tests.optional_parts import with_and_without
 from weft.daemons.core import registry
 from weft.daemons.lbsp import routing as lbsp
 from weft.daemons.lbsp.routing import shape_of
@@ -19,7 +21,6 @@ from weft.experiments.lbsp import lbsp_queues, lbsp_recovery, lbsp_tcp, traffic
 from weft.experiments.lbsp.lbsp_model import paced
 from weft.experiments.runner.definition import Run
 from weft.testbed.linux.clock import wait_until
-from weft.testbed.machine import doctor, features
 from weft.testbed.measure.outage import Gap, Outage
 from weft.testbed.network import clean
 from weft.testbed.plan.plane_selection import planes
@@ -216,14 +217,12 @@ def test_a_recovery_that_there_is_not_is_refused(instead, message):
         lbsp_recovery.EXPERIMENT.runs({"failure": "link", **instead})
 
 
-def test_where_frr_is_missing_one_line_says_how_to_get_it(monkeypatch, tmp_path):
-    missing = [
-        replace(each, attempt=features.command("bfdd", tmp_path)) for each in features.PROGRAMS
-    ]
-    monkeypatch.setattr(doctor, "PROGRAMS", missing)
-    with pytest.raises(
+@with_and_without("frr")
+def test_where_frr_is_missing_one_line_says_how_to_get_it(part):
+    missing = pytest.raises(
         ValueError, match=r"^scheme frr-bgp needs frr, which is missing .*: apt-get install frr$"
-    ):
+    )
+    with nullcontext() if part else missing:
         lbsp_recovery.check(one(lbsp_recovery, scheme="frr-bgp", failure="link"))
 
 

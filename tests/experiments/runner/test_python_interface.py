@@ -10,6 +10,7 @@ import pytest
 import quick
 
 import weft
+from tests.optional_parts import with_and_without
 from weft.experiments.runner import definition
 
 
@@ -70,10 +71,10 @@ def test_a_process_that_asks_for_none_of_them_imports_none():
     assert done.stdout.split() == ["weft"]
 
 
-def test_a_networkx_graph_is_a_network_and_needs_no_mininet(monkeypatch):
+@with_and_without("mininet")
+def test_a_networkx_graph_is_a_network_and_needs_no_mininet(part):
     import networkx as nx
 
-    monkeypatch.setitem(sys.modules, "mininet", None)
     topology = weft.build(nx.cycle_graph(5))
     assert (topology.servers, topology.switches, len(topology.links)) == (5, 5, 10)
     assert weft.build(topology) is topology

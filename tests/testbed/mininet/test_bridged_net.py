@@ -9,12 +9,13 @@ import sys
 
 import pytest
 
+from tests import optional_parts
 from weft.testbed.linux import cgroup, live_port, netns, tc
 from weft.testbed.network import clean, outside
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.runs import hosts_file, run
 
-pytest.importorskip("mininet", reason="Debian's mininet is not installed")
+pytest.importorskip("mininet", reason=optional_parts.PARTS["mininet"].get)
 
 from mininet.link import TCLink
 from mininet.log import setLogLevel

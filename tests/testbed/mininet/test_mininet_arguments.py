@@ -5,7 +5,9 @@ from functools import partial
 
 import pytest
 
-pytest.importorskip("mininet", reason="Debian's mininet is not installed")
+from tests import optional_parts
+
+pytest.importorskip("mininet", reason=optional_parts.PARTS["mininet"].get)
 
 from mininet.link import TCLink
 from mininet.node import Controller, CPULimitedHost, Host, OVSSwitch, RemoteController, UserSwitch

@@ -3,13 +3,14 @@ import subprocess
 
 import pytest
 
+from tests import optional_parts
 from weft.testbed.linux import netns, tc
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.network import clean, impair
 from weft.testbed.runs import hosts_file, run
 from weft.topologies.core.link import LinkSpec, Mbps
 
-pytest.importorskip("mininet", reason="Debian's mininet is not installed")
+pytest.importorskip("mininet", reason=optional_parts.PARTS["mininet"].get)
 
 from mininet.cli import CLI
 from mininet.log import setLogLevel

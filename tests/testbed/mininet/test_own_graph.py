@@ -9,7 +9,9 @@ import sys
 import networkx as nx
 import pytest
 
-pytest.importorskip("mininet.net", reason="Mininet is not installed for this Python")
+from tests import optional_parts
+
+pytest.importorskip("mininet", reason=optional_parts.PARTS["mininet"].get)
 from weft.testbed.linux import tc
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.mininet.net import Net

@@ -2,11 +2,11 @@ from contextlib import closing
 
 import pytest
 
+from tests import optional_parts
 from weft.testbed.data_plane import transit_program
 from weft.testbed.data_plane.data_plane import DataPlane
 from weft.testbed.data_plane.transit_rewrite import By
 from weft.testbed.linux import clock, tc
-from weft.testbed.machine import doctor
 from weft.testbed.measure.ping import ping
 from weft.testbed.network import read_back
 from weft.testbed.network.impair import Impairment
@@ -66,14 +66,8 @@ def test_what_a_program_rewrites_is_held_back_all_the_same(network):
 
 @pytest.mark.kernel
 @pytest.mark.real_clock("links there need no netem")
-def test_a_delay_that_the_kernel_cannot_give_is_refused_with_that_reason(monkeypatch):
-    missing = [
-        doctor.Feature(
-            "netem", False, "Specified qdisc kind is unknown", "delays", "modprobe sch_netem"
-        )
-    ]
-    monkeypatch.setattr(doctor, "_stored", list)
-    monkeypatch.setattr(doctor, "examine", lambda tries: missing)
+def test_a_delay_that_the_kernel_cannot_give_is_refused_with_that_reason(monkeypatch, tmp_path):
+    optional_parts.change("netem", False, monkeypatch, tmp_path)
     with pytest.raises(ValueError, match="netem") as caught:
         RunningNetwork.create(
             build(SPEC), LinkSpec(rate_bps=10 * Mbps, queue_packets=20, delay_us=1_000)

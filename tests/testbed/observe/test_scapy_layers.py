@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+
+from tests import optional_parts
+
+pytest.importorskip("scapy", reason=optional_parts.PARTS["scapy"].get)
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 from scapy.utils import rdpcap
@@ -93,3 +101,11 @@ def test_captures_are_read_with_their_messages(tmp_path: Path) -> None:
     ours, other = rdpcap(str(tmp_path / "h0.pcapng"))
     assert told(ours[Weft]) == dissect(payload)
     assert Weft not in other
+
+
+@optional_parts.with_and_without("scapy")
+def test_without_scapy_the_layers_say_how_to_get_it(part, monkeypatch):
+    monkeypatch.delitem(sys.modules, "weft.testbed.observe.scapy_layers")
+    missing = pytest.raises(ModuleNotFoundError, match=r"pip install 'weft-testbed\[packets\]'$")
+    with nullcontext() if part else missing:
+        importlib.import_module("weft.testbed.observe.scapy_layers")

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import optional_parts
+from tests.optional_parts import with_and_without
 from weft.experiments.cli.cli import main
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.measure.port_counters import PortCounterReader
@@ -36,7 +38,7 @@ def program(tmp_path_factory):
     def compiled(package: str) -> str:
         compiler = f"mpicc.{package}"
         if not shutil.which(compiler):
-            pytest.skip(f"no {compiler} here")
+            optional_parts.refuse(f"{compiler}: apt-get install lib{package}-dev")
         path = tmp_path_factory.getbasetemp() / f"allreduce.{package}"
         if not path.exists():
             subprocess.run([compiler, "-O1", "-o", path, SOURCE], check=True)
@@ -179,7 +181,7 @@ def test_mpi4py_runs_through_the_interface_of_mininet(tmp_path):
         "print(world.allreduce(world.rank), MPI.Get_processor_name())\n"
     )
     if subprocess.run([python, "-c", "import mpi4py"], capture_output=True).returncode:
-        pytest.skip("no python3-mpi4py here")
+        optional_parts.refuse("mpi4py: apt-get install python3-mpi4py")
     with Net("star:n=3", link=LINK) as net, open(tmp_path / "out", "wb") as out:
         outcome = net.mpirun([python, str(script)], 3, stdout=out)
     assert outcome == mpi.MpiOutcome(0)
@@ -241,6 +243,15 @@ def test_a_program_of_an_mpi_that_is_missing_is_refused(monkeypatch):
         mpi.launcher_of("/program")
 
 
+@with_and_without("mpi")
+def test_without_an_mpi_every_program_is_refused_in_a_line(part):
+    if part:
+        assert Path(mpi.launcher_of(sys.executable).path).exists()
+        return
+    with pytest.raises(ValueError, match="needs mpirun of Open MPI or MPICH: apt-get install "):
+        mpi.launcher_of(sys.executable)
+
+
 VIRTUAL = [pytest.mark.virtual, pytest.mark.slow]
 
 
@@ -278,7 +289,7 @@ def test_servers_that_forward_run_ranks(program, package, clock):
 )
 def test_hpc_challenge_ends(topology, clock, tmp_path):
     if not shutil.which("hpcc"):
-        pytest.skip("no hpcc here")
+        optional_parts.refuse("hpcc: apt-get install hpcc")
     shutil.copy(Path(__file__).with_name("hpccinf.txt"), tmp_path)
     argv = ["mpirun", topology, "--rate", "10gbit", "--mtu", "9000", "--clock", clock, "-n", "4"]
     subprocess.run(
