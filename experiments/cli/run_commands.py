@@ -107,18 +107,17 @@ def run(arguments: Namespace) -> int:
     """Carry out an experiment; return 1 if a run failed or broke its invariants."""
     experiment = definition.find(arguments.experiment)
     plan = _planned(experiment, arguments)
-    if plan.refused:
-        say(skipped(experiment, plan.refused))
+    needs_root = os.geteuid() and any(timed(run) for run in plan.runs)
+    if needs_root and not arguments.dry_run:
+        raise ValueError(no_root(experiment))
+    _advise(experiment, plan, arguments)
     store = Store(Path(arguments.results))
     again = arguments.fresh or (experiment.always_measures and not arguments.resume)
     todo = plan.runs if again else remaining(plan.runs, store)
-    needs_root = os.geteuid() and any(timed(run) for run in plan.runs)
     if arguments.dry_run:
         if needs_root:
             say(no_root(experiment))
         return print_estimate(experiment, plan.runs, set(todo), store, arguments)
-    if needs_root:
-        raise ValueError(no_root(experiment))
     swept = measure(experiment, todo, store, arguments, again)
     return _report(experiment, plan.runs, swept, store, arguments)
 
@@ -143,8 +142,10 @@ def _report(
 
 def _planned(experiment: Experiment, arguments: Namespace) -> RunPlan:
     """Return the runs that the options select; ValueError if options conflict."""
+    from weft.experiments.runner.virtual_runs import default_clock
+
     engines = list(dict.fromkeys(arguments.engine.split(","))) if arguments.engine else []
-    clock = arguments.clock or _default_clock(experiment, engines)
+    clock = arguments.clock or default_clock(experiment, engines)
     if arguments.check_determinism and clock != "virtual":
         cause = "in real time no two runs are the same"
         raise ValueError(f"--check-determinism needs --clock virtual: {cause}")
@@ -156,15 +157,12 @@ def _planned(experiment: Experiment, arguments: Namespace) -> RunPlan:
     return experiment.plan(values, seeds=arguments.seeds, engines=engines, clock=clock, **costs)
 
 
-def _default_clock(experiment: Experiment, engines: Sequence[str]) -> str:
-    """Return the clock that the experiment declares; say so if this machine has only the other."""
-    from weft.experiments.runner.virtual_runs import default_clock
-
-    clock = default_clock(experiment, engines)
-    on_kernel = "kernel" in (engines or experiment.engines[:1])
-    if on_kernel and clock != experiment.clock:
+def _advise(experiment: Experiment, plan: RunPlan, arguments: Namespace) -> None:
+    """Say which cells are left out, and that the clock is not the one that is declared."""
+    if plan.refused:
+        say(skipped(experiment, plan.refused))
+    if not arguments.clock and experiment.clock == "virtual" and any(map(timed, plan.runs)):
         say(f"{experiment.name}: in real time; `make uml-kernel` builds a kernel for exact time")
-    return clock
 
 
 def _differ(swept: Swept, rows: list[Row]) -> bool:
@@ -330,5 +328,6 @@ def no_root(experiment: Experiment) -> str:
     """Return the message for a user without root who selects the kernel engine."""
     others = [engine for engine in experiment.engines if engine != "kernel"]
     instead = f"--engine {others[0]} needs none, and " if others else ""
-    uml = f"`weft uml -- weft run {experiment.name}` brings a kernel of its own"
+    uml = f"`weft uml -- weft run {experiment.name}` brings a kernel of its own, and "
+    uml += "--clock virtual needs no root (make uml-kernel)"
     return f"{experiment.name}: the kernel engine needs root; {instead}{uml}"

@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from tests.optional_parts import with_and_without
 from weft.experiments.cli.cli import main
 from weft.experiments.runner import definition
 from weft.experiments.runner.parameters import Integer, Number, Spec, Word, swept
@@ -27,9 +28,10 @@ def wrong(parameter):
 
 @pytest.mark.parametrize(("name", "key"), CASES, ids=["-".join(case) for case in CASES])
 @pytest.mark.parametrize("command", ["run", "plot"])
+@with_and_without("virtual")
 @pytest.mark.slow
 def test_a_wrong_value_is_one_line_at_once_and_nothing_is_made(
-    command, name, key, tmp_path, monkeypatch, capsys
+    part, command, name, key, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("os.geteuid", lambda: 0)  # whether the user may measure is asked later
@@ -136,7 +138,8 @@ def test_every_parameter_says_what_it_means(name):
         ("lbsp_tcp topology=fattree:k=32", "lbsp_tcp: at most 2000 nodes, fattree:k=32 has 9472"),
     ],
 )
-def test_what_got_through_once_does_not(command, says, capsys, tmp_path, monkeypatch):
+@with_and_without("virtual")
+def test_what_got_through_once_does_not(part, command, says, capsys, tmp_path, monkeypatch):
     monkeypatch.setattr("os.geteuid", lambda: 0)
     name, value = command.split()
     assert main(["run", name, "--results", str(tmp_path / "results"), "--set", value]) == 2

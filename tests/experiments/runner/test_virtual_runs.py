@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.optional_parts import with_and_without
 from weft.experiments.cli.cli import main
 from weft.experiments.runner import sweep, virtual_runs
 from weft.experiments.runner.definition import COSTS, Result, Run, find
 from weft.experiments.runner.rows import row_of
 from weft.experiments.ttc import ttc_kernel
-from weft.testbed.uml import uml, virtual_kernel
+from weft.testbed.uml import uml
 
 ROOT = Path(__file__).parents[3]
 RUN = Run(experiment="link_loss", version=1, parameters={}, seed=3, engine="kernel")
@@ -47,22 +48,42 @@ def test_a_clock_is_of_the_runs_on_the_kernel_alone():
     assert clocks == {("kernel", "virtual", 5), ("graph", "real", 0)}
 
 
+@with_and_without("virtual")
 def test_a_kernel_experiment_is_exact_by_default_where_there_is_a_kernel_for_it(
-    monkeypatch, tmp_path, capsys
+    part, tmp_path, capsys
 ):
-    argv = ["run", "one_failure", "--dry-run", "--results", str(tmp_path)]
-    monkeypatch.setattr(virtual_kernel, "find", lambda: tmp_path)
-    assert virtual_runs.default_clock(find("one_failure"), []) == "virtual"
-    assert virtual_runs.default_clock(find("one_failure"), ["kernel"]) == "virtual"
+    best = "virtual" if part else "real"
+    assert virtual_runs.default_clock(find("one_failure"), []) == best
+    assert virtual_runs.default_clock(find("one_failure"), ["kernel"]) == best
     assert virtual_runs.default_clock(find("first_light"), []) == "real"
     assert virtual_runs.default_clock(find("dar_table"), []) == "real"
-    assert virtual_runs.default_clock(find("dar_table"), ["graph", "kernel"]) == "virtual"
+    assert virtual_runs.default_clock(find("dar_table"), ["graph", "kernel"]) == best
+    assert main(["run", "one_failure", "--dry-run", "--results", str(tmp_path)]) == 0
+    advice = "one_failure: in real time; `make uml-kernel` builds a kernel for exact time"
+    assert (advice in capsys.readouterr().err) == (not part)
+
+
+@with_and_without("virtual")
+def test_where_the_kernel_is_missing_advice_comes_after_a_refusal(
+    part, tmp_path, capsys, monkeypatch
+):
+    """Whatever is refused is the only line: a value, and a user without root."""
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    argv = ["run", "one_failure", "--results", str(tmp_path)]
+    assert main([*argv, "--set", "topology=dcell:n=0,k=1"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert main([*argv, "--clock", "real"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("weft: one_failure: the kernel engine needs root; ")
+    assert line.endswith("--clock virtual needs no root (make uml-kernel)")
+
+
+@with_and_without("virtual")
+def test_runs_that_need_the_kernel_are_left_out_of_a_reproduction(part, tmp_path, capsys):
+    argv = ["reproduce", "ttc_kernel", "--dry-run", "--results", str(tmp_path / "results")]
     assert main(argv) == 0
-    assert "real time" not in capsys.readouterr().err
-    monkeypatch.setattr(virtual_kernel, "find", lambda: None)
-    assert virtual_runs.default_clock(find("one_failure"), []) == "real"
-    assert main(argv) == 0
-    assert "one_failure: in real time; `make uml-kernel`" in capsys.readouterr().err
+    left_out = "are left out that need the kernel for virtual time (make uml-kernel)"
+    assert (left_out in capsys.readouterr().err) == (not part)
 
 
 def test_runs_in_real_time_keep_the_machine_to_themselves():
