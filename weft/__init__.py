@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from weft.experiments.runner.python_interface import run as run
     from weft.testbed.measure.outage import OutageProbe as OutageProbe
     from weft.testbed.mininet.net import Net as Net
+    from weft.testbed.runs.namespaces import namespaces as namespaces
     from weft.topologies.core.link import Gbps as Gbps
     from weft.topologies.core.link import LinkSpec as LinkSpec
     from weft.topologies.core.link import Mbps as Mbps
@@ -28,10 +29,11 @@ _MODULES = {
     "Net": "weft.testbed.mininet.net",
     "OutageProbe": "weft.testbed.measure.outage",
     "build": "weft.experiments.runner.python_interface",
+    "namespaces": "weft.testbed.runs.namespaces",
     "run": "weft.experiments.runner.python_interface",
 }
 
-__all__ = ["Gbps", "LinkSpec", "Mbps", "Net", "OutageProbe", "build", "run"]
+__all__ = ["Gbps", "LinkSpec", "Mbps", "Net", "OutageProbe", "build", "namespaces", "run"]
 
 
 if not TYPE_CHECKING:  # or a type checker would believe that there is every name

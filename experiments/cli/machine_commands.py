@@ -26,7 +26,17 @@ weft mn --topo tree,2 [OPTIONS]   run Debian's mn; weft mn -h prints its options
 
 def add_commands(commands: Commands) -> None:
     """Add this file's commands to the parser."""
-    parser = add_command(commands, "doctor", doctor, "show the features of this kernel")
+    parser = add_command(
+        commands,
+        "doctor",
+        doctor,
+        "show the features of this kernel, or compare a running network with its plan",
+    )
+    parser.add_argument(
+        "--run",
+        metavar="NAME",
+        help="compare everything in the kernel of this run with its plan, read by pyroute2",
+    )
     add_json(parser)
     add_flag(parser, "--fresh", help="probe again, ignore earlier results")
     _add_uml(commands)
@@ -75,15 +85,33 @@ def _add_uml(commands: Commands) -> None:
 
 
 def doctor(arguments: Namespace) -> int:
-    """Show which features weft needs and this kernel has."""
+    """Show which features weft needs and this kernel has, or how a run differs from its plan."""
     from weft.testbed.machine.doctor import as_json, probe, show
 
+    if arguments.run:
+        return _compare(arguments.run, as_json=arguments.json)
     features = probe(fresh=arguments.fresh)
     if arguments.json:
         print(json.dumps(as_json(features)))
     else:
         show(features)
     return 0
+
+
+def _compare(name: str, *, as_json: bool) -> int:
+    """Print how the run called `name` differs from its plan; return 1 if it does."""
+    from weft.testbed.network import second_reading
+    from weft.testbed.network.network import RunningNetwork
+
+    network = RunningNetwork.open(name)
+    objects = sum(map(len, second_reading.wanted(network).values()))
+    lines = list(second_reading.differences(network))
+    if as_json:
+        print(json.dumps({"run": name, "objects": objects, "differences": lines}))
+    else:
+        print(*lines, sep="\n", end="\n" * bool(lines))
+        print(f"{name}: {objects - len(lines)} of {objects} objects in the kernel are as planned")
+    return 1 if lines else 0
 
 
 def uml(arguments: Namespace) -> int:

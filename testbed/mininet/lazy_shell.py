@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from mininet import link
 
+from weft.testbed.linux.iproute import Namespace
 from weft.testbed.runs import node_command
 
 if TYPE_CHECKING:
+    from pyroute2 import IPRoute
+
     from weft.testbed.runs.run import RunRecord
 
 SHELL_ATTRIBUTES = {
@@ -41,6 +44,14 @@ class LazyShell:
     pid: int
     inNamespace: bool
     _starting: bool | None = None  # None: Node.__init__ has not asked for a shell yet
+    _own_namespace: Namespace | None = None
+
+    @property
+    def ip(self) -> IPRoute:
+        """pyroute2's IPRoute in the node's namespace, opened at first use."""
+        if self._own_namespace is None:
+            self._own_namespace = Namespace(self.namespace)
+        return self._own_namespace.ip
 
     def __getattr__(self, name: str) -> Any:
         """Start the shell when one of its attributes is first read."""
@@ -96,7 +107,9 @@ class LazyShell:
         return popen
 
     def terminate(self) -> None:
-        """End the shell if it was started."""
+        """End the shell if it was started, and close `ip`."""
+        if self._own_namespace:
+            self._own_namespace.close()
         if self.has_shell:
             super().terminate()  # type: ignore[misc]
 

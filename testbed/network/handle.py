@@ -7,7 +7,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 
 from weft.testbed.linux import netlink, netns
+from weft.testbed.linux.iproute import Namespace
 from weft.testbed.plan.network_plan import End, NetworkPlan
+from weft.testbed.runs.namespaces import Namespaces
 from weft.testbed.runs.network_handle import netlink_of
 from weft.testbed.runs.run import RunRecord
 from weft.topologies.core.topology import Topology
@@ -24,6 +26,13 @@ class Handle:
         self.plan = plan
         self.spaces: dict[int, netns.Netns] = {}
         self._opened: dict[int, int] = {}
+        self._namespaces: Namespaces | None = None
+
+    def __getitem__(self, node: str) -> Namespace:
+        """Return the namespace of the node called `node`, whose `ip` is pyroute2's IPRoute."""
+        if self._namespaces is None:
+            self._namespaces = Namespaces(self.run)
+        return self._namespaces[node]
 
     @property
     def run(self) -> RunRecord:
@@ -80,3 +89,5 @@ class Handle:
         for fd in self._opened.values():
             os.close(fd)
         self._opened.clear()
+        if self._namespaces:
+            self._namespaces.close()

@@ -16,7 +16,7 @@ from weft.testbed.measure.port_counters import PortCounterReader
 from weft.testbed.network import bring_up, clean, degrade, read_back
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.network.read_back import Mismatch
-from weft.testbed.plan.network_plan import NetworkPlan, mac
+from weft.testbed.plan.network_plan import NetworkPlan
 from weft.testbed.runs import run
 from weft.testbed.runs.network_handle import smallest_queue
 from weft.topologies import build
@@ -111,26 +111,6 @@ def test_another_run_is_untouched(network):
     goes.down()
     assert stays.run not in run.dead_runs()
     assert state(stays.plan.namespace(0)) == before
-
-
-@pytest.mark.kernel
-def test_pyroute2_sees_what_was_planned(network):
-    """An independent reader of netlink agrees with ours."""
-    from pyroute2 import NetNS
-
-    one = network("dcell:n=3,k=1")
-    with NetNS(one.plan.namespace(4)) as reader:
-        links = {link["index"]: link for link in reader.get_links()}
-        for port, end in one.plan.ends[4].items():
-            assert links[end.ifindex].get("ifname") == end.dev
-            assert links[end.ifindex].get("address") == ":".join(
-                f"{byte:02x}" for byte in mac(4, port)
-            )
-            assert links[end.ifindex].get("gso_max_segs") == 1
-        kind = tc.EXACT_KIND if clock.is_virtual() else "pfifo"
-        queues = [q for q in reader.get_qdiscs() if q.get("kind") == kind]
-        assert len(queues) == len(one.plan.ends[4])
-        assert len([r for r in reader.get_routes(family=2) if r["proto"] == 177]) == 2 + 3
 
 
 @pytest.mark.kernel

@@ -18,6 +18,8 @@ HEAVY = {
     "importlib.metadata",
     "numpy",
     "networkx",
+    "asyncio",
+    "pyroute2",
 }
 
 
