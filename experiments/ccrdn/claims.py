@@ -324,7 +324,7 @@ LOAD = (
             why,
         )
         for name, topology, paper, rule, why in (
-            ("GP_E on β3,3", B33, "up to 30 %", Within(0.1), ""),
+            ("GP_E on β3,3", B33, "up to 30 %", AtMost(31), ""),
             ("GP_E on β3,4", B34, "up to 30 %", AtMost(31), ""),
             ("GP_E on D3,3", D33, "up to 30 %", AtMost(31), ""),
             ("GP_E on F2,36", F236, "below 5 %", AtMost(5), ""),

@@ -92,6 +92,7 @@ def claims(arguments: Namespace) -> int:
     from weft.experiments.report.reproduction import ALL, select
 
     published = _published(arguments)
+    published.refuse_empty()
     if arguments.write:
         for path in pages.write(published):
             print(path)
@@ -118,7 +119,12 @@ def reproduce(arguments: Namespace) -> int:
     _check_options(arguments)
     published = _published(arguments)
     selection = select(arguments.names or [ALL])
+    comparing = arguments.check and not arguments.publish
+    if comparing:
+        published.refuse_empty()
     runs = _possible(selection, published, arguments)
+    if comparing and not published.entries(runs):
+        raise ValueError(_nothing_to_compare(selection, published))
     store = Store(Path(arguments.results))
     todo = runs if arguments.fresh else remaining(runs, store)
     _announce(runs, todo, published, arguments)
@@ -132,6 +138,18 @@ def reproduce(arguments: Namespace) -> int:
             _publish(name, runs, store, published)
     different = arguments.check and _check(selection, runs, store, published, arguments)
     return 1 if failures or different else 0
+
+
+def _nothing_to_compare(selection: ClaimSelection, published: PublishedSet) -> str:
+    """Return the error for a check of runs of which none is published and can be measured."""
+    experiments = ", ".join(sorted({run.experiment for run in selection.runs.values()}))
+    have = len(published.entries(selection.runs.values()))
+    if have:
+        return f"nothing to compare: this machine can measure none of the {have} published runs"
+    return (
+        f"nothing to compare: {published.root} has no run of it"
+        f"{f' ({experiments})' if experiments else ''}; weft claims lists what is measured"
+    )
 
 
 def _check_options(arguments: Namespace) -> None:

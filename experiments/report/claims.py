@@ -271,6 +271,10 @@ class Claim:
     in_readme: bool = False
     review: str = ""
 
+    def __post_init__(self) -> None:
+        if isinstance(self.rule, Within) and isinstance(self.paper, str):
+            raise ValueError(f"{self.words}: Within needs the paper's number, got {self.paper!r}")
+
     @property
     def reason(self) -> str:
         """Return the reason of the verdict; "" if it needs none."""

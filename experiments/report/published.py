@@ -3,6 +3,10 @@
 results/published/ has a file for each experiment, in JSON lines: first the provenances, each under
 a key, then a line for each run, sorted.  Numbers have full precision.  A row that is measured again
 with the same figures keeps its line.  Files above MOST_BYTES are compressed.
+
+A provenance line has `key` and the commit, and what `provenance_of` adds.  The line of a run has
+ROW_FIELDS; its row is flat, and has ROW_CELLS.  A file with another line is refused when it is
+read, with the number of the line.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
@@ -22,6 +27,7 @@ from weft.experiments.runner.results import NAME, Store
 from weft.experiments.runner.rows import order
 
 FOLDER = Path(__file__).resolve().parents[2] / "results" / "published"
+RESTORE = "git checkout restores it, --published DIR reads another set"
 MOST_BYTES = 200_000  # of a file that is not compressed
 SUFFIXES = (".jsonl", ".jsonl.gz")
 # Runs that figures need beside those of the claims, of SWEEPS of their rooms, and of the default
@@ -50,6 +56,14 @@ SWEEPS = (
     Sweep("collectives", LINUX),
     Sweep("collectives", {"engine": "kernel", **LINUX}),
 )
+ROW_FIELDS: Mapping[str, tuple[type, ...]] = {
+    "version": (int,),
+    "by": (str,),
+    "wall_s": (float, int),
+    "row": (dict,),
+}
+ROW_CELLS: Mapping[str, tuple[type, ...]] = {"run": (str,), "seed": (int,), "engine": (str,)}
+SCALARS = (int, float, str, bool, type(None))
 OF_A_ROW = ("run", "wall_s", "dirty")  # provenance that rows do not share
 
 
@@ -76,6 +90,14 @@ class PublishedSet(Store):
             for row, about in self.table(experiment)
             if all(row[key] in values[key] for key in values) and engine in ("", row["engine"])
         ]
+
+    def refuse_empty(self) -> None:
+        """Raise ValueError if the folder has no results."""
+        if not self.experiments():
+            raise ValueError(
+                f"no published results in {self.root}: they come with weft's source code, not with "
+                f"a wheel; run weft in a checkout, or name their folder by --published DIR"
+            )
 
     def size(self) -> int:
         """Return the bytes of all files."""
@@ -135,14 +157,84 @@ class PublishedSet(Store):
             about = provenances[line["by"]]
             yield row, {**about, "dirty": False, "wall_s": line["wall_s"], "run": run}
 
-    def _lines(self, experiment: str) -> list[dict[str, Any]]:
-        for suffix in SUFFIXES:
-            path = self.root / (experiment + suffix)
-            if path.exists():
-                content = path.read_bytes()
-                text = gzip.decompress(content) if path.suffix == ".gz" else content
-                return [json.loads(line) for line in text.splitlines()]
-        return []
+    def _lines(self, experiment: str) -> Iterator[dict[str, Any]]:
+        """Yield the verified lines of a file; ValueError names the file and the line."""
+        for path in (self.root / (experiment + suffix) for suffix in SUFFIXES):
+            if not path.exists():
+                continue
+            keys: set[str] = set()
+            runs: set[str] = set()
+            for number, text in enumerate(text_of_file(path).splitlines(), 1):
+                try:
+                    line = verified(text, keys, runs)
+                except ValueError as error:
+                    raise ValueError(f"{path}:{number}: {error}; {RESTORE}") from None
+                yield line
+            return
+
+
+def text_of_file(path: Path) -> bytes:
+    """Return the text of a file of the set; ValueError for a damaged archive."""
+    content = path.read_bytes()
+    if path.suffix != ".gz":
+        return content
+    try:
+        return gzip.decompress(content)
+    except (EOFError, OSError, zlib.error) as error:
+        raise ValueError(f"{path}: no whole gzip archive ({error}); {RESTORE}") from None
+
+
+def verified(text: bytes, keys: set[str], runs: set[str]) -> dict[str, Any]:
+    """Return a line of the set; add its key to `keys`, or its run to `runs`.
+
+    Raises:
+        ValueError: it has not the schema, a key or a run stands twice, or its provenance is none
+            of `keys`.
+    """
+    try:
+        line = json.loads(text, parse_constant=_not_a_number)
+    except (ValueError, RecursionError):
+        raise ValueError("this is no line of JSON") from None
+    if not isinstance(line, dict):
+        raise ValueError("a line must be an object of JSON")
+    if "row" not in line:
+        _refuse_other(line, {"key": (str,), "commit": (str,)})
+        return _once(line, "provenance", line["key"], keys)
+    _refuse_other(line, ROW_FIELDS)
+    row = line["row"]
+    _refuse_other(row, ROW_CELLS)
+    for name, value in row.items():
+        if not all(isinstance(entry, SCALARS) for entry in _entries(value)):
+            raise ValueError(f"{name} must be a number, a text, or a list of these")
+    if line["by"] not in keys:
+        raise ValueError(f"no line before has the provenance {line['by']!r}")
+    return _once(line, "run", row["run"], runs)
+
+
+def _not_a_number(text: str) -> None:
+    raise ValueError(f"{text} is no number of JSON")
+
+
+def _entries(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _refuse_other(values: Mapping[str, Any], types: Mapping[str, tuple[type, ...]]) -> None:
+    """Raise ValueError unless `values` has a value of its type for each name of `types`."""
+    for name, allowed in types.items():
+        if name not in values:
+            raise ValueError(f"{name} is missing")
+        if not isinstance(values[name], allowed) or isinstance(values[name], bool):
+            words = " or ".join(kind.__name__ for kind in allowed)
+            raise ValueError(f"{name} must be {words}, got {values[name]!r:.40}")
+
+
+def _once(line: dict[str, Any], kind: str, name: str, names: set[str]) -> dict[str, Any]:
+    """Add `name` to `names` and return `line`; ValueError if it is there."""
+    if name in names:
+        raise ValueError(f"the {kind} {name} stands twice")
+    names.add(name)
+    return line
 
 
 def text_lines(entries: Sequence[Entry]) -> Iterator[str]:

@@ -105,6 +105,11 @@ def test_a_claim_without_query_is_missing_and_one_without_rows_is_not_measured()
     assert outcome(Claim("", "", 1, HOPS), rows_of({})).verdict is Verdict.NOT_MEASURED
 
 
+def test_words_have_no_value_to_be_within():
+    with pytest.raises(ValueError, match="hops: Within needs the paper's number, got 'up to 30 %'"):
+        Claim("hops", "figure 3", "up to 30 %", HOPS, Within(0.1))
+
+
 def test_a_claim_under_review_has_no_other_verdict_once_it_is_measured():
     claim = Claim("hops", "figure 3", 11.0, HOPS, Within(0.5), "old reason", review="a timer")
     ours = outcome(claim, rows_of({"pr-gpi": [11.0]}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 
@@ -9,7 +10,13 @@ import pytest
 
 from weft.experiments.report import pages
 from weft.experiments.report.claims import Verdict, all_claims, outcome
-from weft.experiments.report.published import FOLDER, PublishedSet, results_in, runs_of
+from weft.experiments.report.published import (
+    FOLDER,
+    SUFFIXES,
+    PublishedSet,
+    results_in,
+    runs_of,
+)
 from weft.experiments.report.reproduction import Likeness, compare
 from weft.experiments.runner.definition import find
 from weft.experiments.runner.provenance import arithmetic
@@ -107,6 +114,56 @@ def test_rows_of_unknown_code_or_failed_fidelity_are_refused(tmp_path, about, ro
             EXPERIMENT, RUNS, [entry(RUNS[0], about=ABOUT | about, **row)]
         )
     assert list(tmp_path.iterdir()) == []
+
+
+def lines_of(row=None, **fields):
+    """Return the two lines of a set with one run, whose fields and cells are replaced."""
+    cells = {"run": "1", "seed": 0, "engine": "graph", "servers": 3, **(row or {})}
+    line = {"version": 1, "by": "k", "wall_s": 0.5, "row": cells, **fields}
+    return [
+        json.dumps({"key": "k", "commit": "0123456789"}),
+        json.dumps({name: value for name, value in line.items() if value is not None}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lines", "number", "reason"),
+    [
+        (["{", *lines_of()], 1, "no line of JSON"),
+        (["[" * 100_000], 1, "no line of JSON"),
+        (["[]"], 1, "an object of JSON"),
+        (['{"key": "k"}'], 1, "commit is missing"),
+        (['{"commit": "0", "key": 3}'], 1, "key must be str, got 3"),
+        (lines_of(by="other"), 2, "no line before has the provenance 'other'"),
+        (lines_of(by=["k"]), 2, "by must be str"),
+        (lines_of(wall_s="0.5"), 2, "wall_s must be float or int, got '0.5'"),
+        (lines_of(version=True), 2, "version must be int"),
+        (lines_of(version=None), 2, "version is missing"),
+        ([lines_of()[0], '{"row": 3, "version": 1, "by": "k", "wall_s": 1}'], 2, "row must be"),
+        (lines_of({"run": 7}), 2, "run must be str"),
+        (lines_of({"seed": None}), 2, "seed must be int"),
+        (lines_of({"servers": {}}), 2, "servers must be a number, a text, or a list"),
+        (lines_of({"servers": [[1]]}), 2, "servers must be a number, a text, or a list"),
+        (lines_of({"servers": float("nan")}), 2, "no line of JSON"),
+        ([*lines_of(), lines_of()[1]], 3, "the run 1 stands twice"),
+        ([lines_of()[0], lines_of()[0]], 2, "the provenance k stands twice"),
+    ],
+)
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_damaged_file_is_refused_with_its_line(tmp_path, suffix, lines, number, reason):
+    content = "\n".join(lines).encode()
+    path = tmp_path / f"ccrdn_properties{suffix}"
+    path.write_bytes(gzip.compress(content) if suffix.endswith("gz") else content)
+    with pytest.raises(ValueError, match=re.escape(f"{path}:{number}: ") + f".*{reason}"):
+        PublishedSet(tmp_path).table(EXPERIMENT)
+
+
+@pytest.mark.parametrize("damage", [lambda archive: archive[:-9], lambda archive: b"no" + archive])
+def test_a_damaged_archive_is_refused(tmp_path, damage):
+    path = tmp_path / "ccrdn_properties.jsonl.gz"
+    path.write_bytes(damage(gzip.compress("\n".join(lines_of()).encode())))
+    with pytest.raises(ValueError, match=re.escape(f"{path}: no whole gzip archive")):
+        PublishedSet(tmp_path).table(EXPERIMENT)
 
 
 @pytest.mark.parametrize("name", PUBLISHED.experiments())

@@ -156,6 +156,26 @@ def test_the_command_measures_publishes_and_compares(weft, tmp_path, monkeypatch
     assert "in links" in changed.err
 
 
+def test_a_check_that_would_compare_nothing_is_refused_before_it_measures(weft, tmp_path):
+    words = ["--check", "--results", tmp_path / "results", "--published"]
+    missing = weft("reproduce", "ccrdn-1", *words, tmp_path / "none")
+    assert (missing.status, "no published results in" in missing.err) == (2, True)
+    (tmp_path / "set").mkdir()
+    assert weft("reproduce", "ccrdn-1", *words, tmp_path / "set").status == 2
+    (tmp_path / "set" / "ccrdn_properties.jsonl").write_text("")
+    other = weft("reproduce", "ccrdn-1", *words, tmp_path / "set")
+    assert (other.status, "nothing to compare" in other.err) == (2, True)
+    no_runs = weft("reproduce", "ccrdn-49", "--check", "--results", tmp_path / "results")
+    assert (no_runs.status, "nothing to compare" in no_runs.err) == (2, True)
+    assert not (tmp_path / "results").exists()
+
+
+def test_claims_without_a_set_are_refused(weft, tmp_path):
+    refused = weft("claims", "ttc-1", "--published", tmp_path)
+    assert (refused.status, refused.out) == (2, "")
+    assert f"no published results in {tmp_path}" in refused.err
+
+
 def test_changed_code_is_not_published(weft, tmp_path, monkeypatch):
     from weft.experiments.runner import provenance
 
