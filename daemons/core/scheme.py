@@ -95,8 +95,9 @@ class Scheme:
     path: (topology, options, src, dst) -> paths of packets over healthy links, the likeliest first,
         with all links and queues equally loaded; empty if there is none.  Pure.
     needs: kinds of capabilities that a runtime must have.
-    connects: (topology, options, src, dst) -> True if packets arrive once daemons know which links
-        are dead; None: they arrive wherever healthy links lead.  Pure.
+    connects: (topology, options, src, dst) -> True if packets to the address of `dst` itself, in no
+        layer that a host chooses, arrive once daemons know which links are dead; None: they arrive
+        wherever healthy links lead.  Pure.
     fixed_path: True if all packets of a pair take the first path of path(), whatever the load.
     loop_free: True if packets never loop, not even while daemons disagree about links.
     handles_degraded_links: True if daemons avoid links that are reported to be degraded.

@@ -304,6 +304,10 @@ def verdict(experiment: Experiment, rows: list[Row], failures: Mapping[Run, RunF
     for key, count in broken.items():
         if count:
             say(f"weft: {experiment.name}: {key} does not hold in {count} of {len(rows)} runs")
+    for text in dict.fromkeys(
+        row[definition.DIFFERENCE] for row in rows if row.get(definition.DIFFERENCE)
+    ):
+        say(f"weft: {experiment.name}: {text}")
     return 1 if failures or any(broken.values()) else 0
 
 

@@ -42,4 +42,5 @@ LINK_LOSS = {
         "pairs that lose each other, by the engine of the name: graph, fabric or kernel"
     ),
     "equal": "whether the engines lose exactly the same pairs",
+    "difference": "where engines differ: a pair, and its path on the graph and on the other",
 }

@@ -10,7 +10,9 @@ A ping goes there and back, so a pair is lost if packets are lost in either dire
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache, partial
+from itertools import permutations
 
 import numpy as np
 
@@ -20,11 +22,12 @@ from weft.experiments.demo import columns
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines import reachability
 from weft.experiments.engines.network_run import running
-from weft.experiments.engines.routes import PairSet, lost_pairs
+from weft.experiments.engines.routes import PairSet, lost_pairs, prediction
 from weft.experiments.report.panels import Curves, melted
-from weft.experiments.runner.definition import Experiment, Result, Row, Run
+from weft.experiments.runner.definition import DIFFERENCE, Experiment, Result, Row, Run
 from weft.experiments.runner.parameters import Integer
 from weft.testbed.measure.fidelity import Fidelity, FidelityReport
+from weft.testbed.measure.traceroute import trace
 from weft.topologies import build
 from weft.topologies.core.failures import fail_links, random_links
 from weft.topologies.core.topology import Topology
@@ -68,13 +71,25 @@ def measure(run: Run) -> Result:
     routing = run.text("routing")
     without_path = lost_pairs(routing, topology)
     lost = {"graph": in_either_direction(without_path)}
+    differences: list[str] = []
     report: FidelityReport | None = None
     if run.engine != "graph":
-        lost["fabric"] = in_either_direction(lost_in_fabric(routing, topology))
+        fabric = settled_fabric(topology, routing)
+        lost_one_way = lost_in_fabric(fabric)
+        lost["fabric"] = in_either_direction(lost_one_way)
+        unlike = lost["fabric"] ^ lost["graph"]
+        for src, dst in first_of(unlike & (lost_one_way ^ without_path)):
+            walk = fabric.walk(src, dst)
+            text = words_of(topology, walk.path, walk.lost)
+            differences.append(difference(topology, routing, (src, dst), "fabric", text))
     if run.engine == "kernel":
-        lost["kernel"], report = lost_on_kernel(routing, topology, without_path)
+        lost["kernel"], report, walks = lost_on_kernel(routing, topology, without_path)
+        differences += walks
     return Result(
-        figures=loss_figures(topology, lost),
+        figures={
+            **loss_figures(topology, lost),
+            **({DIFFERENCE: "; ".join(differences)} if differences else {}),
+        },
         fidelity=report.verdict if report else None,
         circumstances={"fidelity_report": report.as_dict()} if report else {},
     )
@@ -100,33 +115,66 @@ def in_either_direction(pairs: PairSet) -> PairSet:
     return pairs | {(dst, src) for src, dst in pairs}
 
 
-def lost_in_fabric(routing: str, topology: Topology) -> PairSet:
-    """Return the pairs that lose packets once the daemons have reacted to the failures."""
+def first_of(pairs: PairSet) -> list[tuple[int, int]]:
+    """Return the first pair, in a list; an empty list for none."""
+    return sorted(pairs)[:1]
+
+
+def difference(
+    topology: Topology, routing: str, pair: tuple[int, int], engine: str, walked: str
+) -> str:
+    """Return a pair with what the graph predicts and what a packet does on another engine."""
+    src, dst = map(topology.naming.name, pair)
+    return f"{src} to {dst}: {prediction(routing, topology, *pair)} (graph); {walked} ({engine})"
+
+
+def words_of(topology: Topology, nodes: Sequence[int], reason: str | None) -> str:
+    """Return the path of a packet in words, and why it was lost."""
+    path = " ".join(map(topology.naming.name, nodes))
+    return f"is lost, path {path}, {reason}" if reason else f"arrives, path {path}"
+
+
+def settled_fabric(topology: Topology, routing: str) -> Simulator:
+    """Return the network of daemons that have reacted to the failures of `topology`."""
     fabric = Simulator(whole(topology.spec), routing)
     fabric.run_until_converged()
     for link in np.flatnonzero(topology.failed).tolist():
         fabric.fail(link)
     fabric.run_until_quiet()
-    servers = range(topology.servers)
-    return {
-        (src, dst)
-        for src in servers
-        for dst in servers
-        if src != dst and fabric.walk(src, dst).lost
-    }
+    return fabric
+
+
+def lost_in_fabric(fabric: Simulator) -> PairSet:
+    """Return the pairs whose packets are lost."""
+    pairs = permutations(range(fabric.topology.servers), 2)
+    return {(src, dst) for src, dst in pairs if fabric.walk(src, dst).lost}
 
 
 def lost_on_kernel(
     routing: str, topology: Topology, expected: PairSet
-) -> tuple[PairSet, FidelityReport]:
-    """Return the pairs that do not ping once the daemons have reacted, and the fidelity."""
+) -> tuple[PairSet, FidelityReport, list[str]]:
+    """Return the pairs that do not ping once the daemons have reacted, and the fidelity.
+
+    Then the first pair that differs from `expected`, the pairs that lose packets, both ways.
+    """
     link = common.link_with_queues(routing)
     with running(whole(topology.spec), link, routing, packed=0) as net, Fidelity(net) as fidelity:
         for failed_link in np.flatnonzero(topology.failed).tolist():
             net.fail(topology.link_name(failed_link))
         reachability.wait_for_routes(net, expected)
         lost = reachability.lost(reachability.pinged(net))
-    return lost, fidelity.report
+        walks = [
+            difference(
+                topology,
+                routing,
+                (path.src, path.dst),
+                "kernel",
+                words_of(topology, path.nodes, path.reason),
+            )
+            for pair in first_of(lost ^ in_either_direction(expected))
+            for path in trace(net, [pair, pair[::-1]])
+        ]
+    return lost, fidelity.report, walks
 
 
 EXPERIMENT = Experiment(

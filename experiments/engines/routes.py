@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import permutations
 
 from weft.daemons.core import registry
 from weft.daemons.core.scheme import RoutedPath
+from weft.experiments.engines.predicted_paths import connects
 from weft.topologies.core.failures import fail_links
 from weft.topologies.core.topology import Topology
 
@@ -32,12 +34,21 @@ def find(
 
 
 def lost_pairs(routing: str, topology: Topology) -> PairSet:
-    """Return the ordered pairs of servers without a path over the live links of `topology`."""
-    scheme, options = registry.checked(topology, routing)
-    servers = range(topology.servers)
-    return {
-        (src, dst)
-        for src in servers
-        for dst in servers
-        if src != dst and not scheme.path(topology, options, src, dst)
-    }
+    """Return the ordered pairs of servers that `routing` does not connect over healthy links.
+
+    This is about a packet that the network routes.  `Scheme.path` has also the paths that hosts
+    choose, by a layer for example; a pair may have one of these alone.
+    """
+    registry.checked(topology, routing)
+    pairs = set(permutations(range(topology.servers), 2))
+    return pairs - connects(topology, routing, pairs)
+
+
+def prediction(routing: str, topology: Topology, src: int, dst: int) -> str:
+    """Return in words whether packets of a pair arrive, and their likeliest path."""
+    arrives = connects(topology, routing, [(src, dst)])
+    words = "arrives" if arrives else "is lost"
+    paths = find(routing, topology, src, dst)
+    if not paths:
+        return words
+    return f"{words}, path {' '.join(map(topology.naming.name, paths[0].nodes))}"

@@ -39,6 +39,7 @@ ENTRY_POINTS = "weft.experiments"
 ENGINES = ("graph", "fabric", "kernel")
 CLOCKS = ("real", "virtual")
 COSTS = ("hop_ns", "syscall_ns")  # of computing, under the virtual clock alone
+DIFFERENCE = "difference"
 # A comma followed by key= continues the value before it: dcell:n=4,k=1,ficonn:n=4,k=2 is two
 # networks.
 BETWEEN_VALUES = re.compile(r",(?![a-z][a-z0-9_]*=)")
@@ -152,7 +153,8 @@ class Experiment:
     columns: meaning of each figure, see columns.py.
     timed_columns: figures that hold processor times of the machine, which no two runs share.
     seeds: runs of a cell by default, seeded 0, 1, ...
-    must_hold: invariants: figures that are true unless something is broken.
+    must_hold: invariants: figures that are true unless something is broken.  A row that breaks one
+        may say how in the column DIFFERENCE, which `weft run` prints.
     goes_together: is a run part of the sweep, by its values of the parameters `compared`?  A user
         who sets all of `compared` gets all cells.
     check: raises ValueError, in one line, if the parameters of a run exclude each other.
