@@ -13,7 +13,8 @@ sent at once, at most every tenth of an interval.
 
 Slow machines: time by which our own tick is late does not count as silence, and each neighbour has
 an allowance for lateness (neighbour.py).  The runtime delivers queued packets before it calls
-tick().
+tick().  A runtime without processor time for all hellos has us send fewer; a hello carries its
+interval, and neighbours wait in proportion.
 
 Sequence numbers: a hello counts if it is at most MOST_AHEAD newer than the last one, modulo 2^32
 (RFC 1982).  A forged number may be far ahead.  A dead neighbour therefore counts again after RESYNC
@@ -114,8 +115,7 @@ class Neighbourhood:
             neighbour for port in self._ports.values() for neighbour in port.neighbours.values()
         ]
         self._incarnation = incarnation
-        self._interval_ms = interval_ms
-        self._interval_s = interval_ms / 1000
+        self._interval_s = self._sent_every_s = interval_ms / 1000
         self._gap_s = self._interval_s / 10
         self._dead = dead
         self._phase_fraction = phase_fraction
@@ -251,8 +251,20 @@ class Neighbourhood:
             if self._late and late_s <= self._interval_s:
                 allowances = [neighbour.shrink_allowance(now) for neighbour in self._neighbours]
                 self._late = any(allowances)
-            self._regular_s += self._interval_s * ((now - self._regular_s) // self._interval_s + 1)
+            every_s = self._sent_every_s
+            self._regular_s += every_s * ((now - self._regular_s) // every_s + 1)
         return events + self._speak(now, everywhere=regular)
+
+    def slow_down(self, factor: int, now: float) -> list[HelloOutcome]:
+        """Send regular hellos in `factor` intervals from now on, and announce that at once."""
+        every_s = min(self._interval_s * factor, wire.MOST_INTERVAL_MS / 1000)
+        if every_s == self._sent_every_s:
+            return []
+        self._sent_every_s = every_s
+        self._regular_s = min(self._regular_s, now + every_s)
+        for port in self._ports.values():
+            port.body = None
+        return self._speak(now)
 
     def _expire(self, now: float) -> list[HelloOutcome]:
         """Return the changes of neighbours that are dead, or whose hold-down is over."""
@@ -358,7 +370,8 @@ class Neighbourhood:
             (node, other.incarnation) for node, other in port.neighbours.items() if other.heard
         ]
         port.digest = self._digest
-        return wire.hello_body(self.node, self._incarnation, self._interval_ms, self._digest, heard)
+        interval_ms = round(1000 * self._sent_every_s)
+        return wire.hello_body(self.node, self._incarnation, interval_ms, self._digest, heard)
 
     def _speak(self, now: float, everywhere: bool = False) -> list[HelloOutcome]:
         """Return the hellos that are due, and set the next deadline."""

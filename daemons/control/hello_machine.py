@@ -58,6 +58,9 @@ class HelloMachine(ABC):
     def tick(self, now: float) -> Sequence[Action]:
         return self._follow(self._neighbourhood.tick(now), now)
 
+    def slow_down(self, factor: int, now: float) -> Sequence[Action]:
+        return self._follow(self._neighbourhood.slow_down(factor, now), now)
+
     def converged(self) -> bool:
         return self._neighbourhood.complete()
 

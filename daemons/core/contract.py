@@ -74,6 +74,12 @@ class StateMachine(Protocol):
     def tick(self, now: float) -> Sequence[Action]:
         """Handle the passing of the deadline; an early call does no harm."""
 
+    def slow_down(self, factor: int, now: float) -> Sequence[Action]:
+        """Send hellos in `factor` times the configured interval, 1 or more, from now on.
+
+        The runtime lacks processor time for more.
+        """
+
     def converged(self) -> bool:
         """Return True if all expected neighbours are up and all routes by way of them are set."""
 

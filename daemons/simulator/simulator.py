@@ -230,6 +230,10 @@ class Simulator:
         """Deliver `event` to the daemon of `node` now."""
         self._act(node, self._nodes[node], self.protocol(node).event(event, self.now))
 
+    def slow_down(self, node: int, factor: int) -> None:
+        """Have the daemon of `node` send hellos in `factor` times their interval."""
+        self._act(node, self._nodes[node], self.protocol(node).slow_down(factor, self.now))
+
     def hear(self, node: int, payload: bytes, port: int) -> list[Action]:
         """Deliver a packet to `node` at `port` now; return the actions of its daemon."""
         running = self._nodes[node]

@@ -33,7 +33,7 @@ class CounterRow:
     began_ns, changed_ns, lost_ns: monotonic clock at the start, at the last change of a neighbour
         or route, and at the last loss of a neighbour.
     ticks: ticks of the state machine.
-    late_ticks: ticks that ran more than one interval late.
+    late_ticks: ticks that ran more than one interval late, as all do in twice the interval.
     worst_late_us: lateness of the latest tick.
     netlink_errors: changes that the kernel refused.
     packets_failed: packets dropped because handling them raised an exception.

@@ -322,6 +322,13 @@ class Daemon:
             self._update_converged(now)
         self.finish(now)
 
+    def slow_down(self, factor: int, now: float) -> None:
+        """Send hellos in `factor` times their interval, for want of processor time."""
+        self._log.write(f"hellos in {factor} times their interval, by the processor time it gets")
+        self._counters.slow_down(factor)
+        self.perform(self.protocol.slow_down(factor, now))
+        self.finish(now)
+
     def _reconcile(self) -> None:
         self._reconcile_s = inf
         self.inherited = 0

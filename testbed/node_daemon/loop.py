@@ -26,6 +26,7 @@ from weft.testbed.data_plane.capability import Wakes
 from weft.testbed.data_plane.switch_fib import SwitchFib
 from weft.testbed.linux import clock, privileges
 from weft.testbed.node_daemon.daemon import Daemon, PolledSocket
+from weft.testbed.node_daemon.pace import Pace, own_share
 from weft.testbed.node_daemon.sockets import FRAME_BYTES, SIOCGSTAMPNS, TIMESPEC
 
 Receive = Callable[[bytes, int, float], Sequence[Action]]
@@ -45,6 +46,8 @@ TURN_S = 0.005
 
 class Loop:
     """Serves its daemons until each was asked to end or has failed."""
+
+    _pace: Pace | None = None  # in virtual time computing takes none
 
     def __init__(self, daemons: Collection[Daemon]) -> None:
         self.failed = 0
@@ -166,6 +169,8 @@ class Loop:
     def start(self) -> None:
         """Start the daemons."""
         now = self._before = clock.monotonic()  # packets queued earlier count as arriving now
+        if not self._timer:
+            self._pace = Pace(own_share())
         for daemon in list(self._daemons):
             self._do(daemon, daemon.start, now)
 
@@ -210,6 +215,13 @@ class Loop:
         for daemon in busy:
             if not daemon.closed:
                 self._do(daemon, daemon.finish, now)
+        self._keep_pace(now)
+
+    def _keep_pace(self, now: float) -> None:
+        """Slow all daemons down, or let them go on, if the process lacks time or has it again."""
+        if self._pace and self._pace.look_s <= now and self._pace.look(now):
+            for daemon in list(self._daemons):
+                self._do(daemon, daemon.slow_down, self._pace.factor, now)
 
     def _wait(self, deadline: float) -> list[tuple[int, int]]:
         """Return the readable descriptors that wake the loop; none at the deadline.

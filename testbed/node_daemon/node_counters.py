@@ -26,7 +26,7 @@ class NodeCounters:
         for number in range(len(cells)):
             if number not in NODE_COLUMNS:
                 cells[number] = 0
-        self._interval_s = interval_s
+        self._interval_s = self._permitted_s = interval_s
         self._worst_late_us = 0
         self._losses = 0
 
@@ -49,8 +49,12 @@ class NodeCounters:
         cells[LATENESS + bisect_left(LATENESS_US, late_us)] += 1
         if late_us > self._worst_late_us:
             cells[WORST_LATE_US] = self._worst_late_us = late_us
-        if late_s > self._interval_s:
+        if late_s > self._permitted_s:
             cells[LATE_TICKS] += 1
+
+    def slow_down(self, factor: int) -> None:
+        """Count ticks of a timer with `factor` times the interval by the interval itself."""
+        self._permitted_s = self._interval_s * (2 - factor)
 
     def show(self, adjacencies: Adjacencies, routes: int, now: float) -> None:
         """Write the counts of neighbours and routes, after one has changed."""

@@ -1,6 +1,7 @@
 """Two or more neighbourhoods joined by hand; time is whatever the test says."""
 
 import random
+from itertools import pairwise
 
 import pytest
 
@@ -288,6 +289,44 @@ def test_the_interval_of_the_neighbour_counts():
     say(machine, hello(1, [US], 5, interval_ms=10), 0.400)
     assert run(machine, 0.4309) == []
     assert run(machine, 0.4311) == [(1, False)]
+
+
+def test_a_longer_interval_is_told_at_once_and_a_neighbour_waits_in_proportion():
+    machine = node_0()
+    assert [said.interval_ms for said in sends(machine.slow_down(4, 0.010))] == [120]
+    assert machine.deadline == pytest.approx(INTERVAL_S)  # the hello that was due is not put off
+    times = [0.010]
+    while times[-1] < 1.0:
+        said = sends(machine.tick(machine.deadline))
+        times += [machine.deadline] * bool(said)
+    assert {round(after - before, 6) for before, after in pairwise(times[1:])} == {0.120}
+    now = times[-1] - 0.110
+    assert [said.interval_ms for said in sends(machine.slow_down(1, now))] == [30]
+    assert machine.deadline == pytest.approx(now + INTERVAL_S)
+    assert machine.slow_down(1, now) == []
+
+
+def test_one_that_slows_down_and_goes_on_is_lost_by_nobody_and_its_death_is_noticed():
+    bus = Bus(2)
+    bus.run_until(0.5)
+    for factor in (2, 4, 8, 4, 2, 1):
+        bus.do(0, bus.nodes[0].slow_down(factor, bus.now))
+        bus.run_until(bus.now + 0.73)
+    assert bus.changes[2:] == []
+    bus.do(0, bus.nodes[0].slow_down(8, bus.now))
+    bus.run_until(bus.now + 0.25)
+    last_s = max(at for at, by in bus.sent if by == 0)
+    bus.dead.add(0)
+    bus.run_until(last_s + 8 * 3 * INTERVAL_S)
+    assert bus.changes[2:] == []
+    bus.run_until(last_s + 8 * 3 * INTERVAL_S + 0.01)
+    assert [(node, other, up) for _, node, other, up in bus.changes[2:]] == [(1, 0, False)]
+
+
+def test_an_interval_is_never_longer_than_a_hello_can_say():
+    machine = node_0(interval_ms=wire.MOST_INTERVAL_MS // 2)
+    (said,) = sends(machine.slow_down(32, 1.0))
+    assert said.interval_ms == wire.MOST_INTERVAL_MS
 
 
 def test_a_storm_of_changes_is_said_in_few_hellos():

@@ -23,8 +23,10 @@ from weft.testbed.node_daemon.daemon import Daemon
 from weft.testbed.node_daemon.loop import TURN_S, Loop
 from weft.testbed.node_daemon.lost_packets import MOST_TRACEBACKS, LostPackets
 from weft.testbed.node_daemon.node_counters import NodeCounters
+from weft.testbed.node_daemon.pace import Pace
 from weft.testbed.node_daemon.sealed_channel import Bare
 from weft.testbed.node_daemon.sockets import SIOCGSTAMPNS, TIMESPEC
+from weft.testbed.node_daemon.usable_time import ProcessorUse
 
 
 class Machine:
@@ -246,3 +248,47 @@ def test_a_virtual_timer_does_not_expire_before_its_deadline(deadline: float) ->
     loop._wait(deadline)
     (at_s,) = loop._timer.set.call_args.args
     assert deadline <= round(at_s * 1e9) / 1e9 < deadline + 2e-7
+
+
+class Slowed:
+    """A daemon that notes how far it is slowed down."""
+
+    closed, deadline = False, 0.0
+
+    def __init__(self) -> None:
+        self.factors: list[int] = []
+
+    def tick(self, now: float) -> None:
+        self.deadline = now
+
+    def slow_down(self, factor: int, now: float) -> None:
+        self.factors.append(factor)
+
+
+def test_daemons_of_a_process_that_lacks_processor_time_are_slowed_down_and_go_on_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [0.0]
+    wanted_s = [0.0]
+    monkeypatch.setattr(clock, "monotonic", lambda: now[0])
+    loop, daemons = Loop([]), [Slowed(), Slowed()]
+    loop._daemons = list(daemons)  # type: ignore[arg-type]
+    loop._pace = Pace(1.0, lambda: ProcessorUse("R", 0, round(1e9 * wanted_s[0])))
+    for part in (1.0, 0.0):
+        for _ in range(300):
+            loop.turn()
+            now[0] += 0.01
+            wanted_s[0] += 0.01 * part
+    assert [daemon.factors for daemon in daemons] == [[2, 4, 8, 16, 32, 16, 8]] * 2
+
+
+def test_ticks_of_a_daemon_that_is_slowed_down_are_late_however_punctual() -> None:
+    """Fidelity counts them, for neighbours notice a death later than they should."""
+    cells = memoryview(bytearray(8 * WORDS)).cast("Q")
+    counters = NodeCounters(cells, 0.03)
+    late = []
+    for factor in (1, 2, 1):
+        counters.slow_down(factor)
+        counters.tick(0.0001, 0, 0)
+        late.append(cells[COLUMNS["late_ticks"]])
+    assert late == [0, 1, 1]
