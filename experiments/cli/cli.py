@@ -8,6 +8,7 @@ rest.
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import signal
 import sys
@@ -18,9 +19,11 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from weft.experiments.runner.failures import interrupt_behind
+from weft.testbed.linux.signals import STOPS
 from weft.topologies.core.grammar import unknown
 
 DESCRIPTION = "Data-center routing on a real Linux kernel."
+MOST_CHARACTERS, LAST_CHARACTERS = 2000, 500  # of an error, and of its end
 COMPLETING = "_ARGCOMPLETE"  # environment variable of a shell that asks for completions
 
 
@@ -104,9 +107,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Return the exit status.  No other user can write to files that it creates.
     """
-    previous = signal.signal(signal.SIGTERM, terminate)
+    # a shell ignores SIGINT for what it starts in the background, which stays so
+    stops = [number for number in STOPS if signal.getsignal(number) != signal.SIG_IGN]
+    previous = {number: signal.signal(number, on_signal) for number in stops}
     umask = os.umask(0o022)
     os.umask(umask | 0o022)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal of ASCII gets \xb1 in place of ±
+            stream.reconfigure(errors="backslashreplace")
     words = sys.argv[1:] if argv is None else list(argv)
     try:
         return carry_out(words)
@@ -120,7 +128,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return stopped(signalled) if signalled else report(error, words)
     finally:
         os.umask(umask)
-        signal.signal(signal.SIGTERM, previous)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 def stopped(stop: BaseException) -> int:
@@ -172,9 +181,17 @@ def carry_out(argv: list[str]) -> int:
     return status
 
 
-def terminate(number: int, frame: FrameType | None) -> NoReturn:
-    """Handle SIGTERM: clean up as after Ctrl-C."""
-    raise Terminated
+def on_signal(number: int, frame: FrameType | None) -> None:
+    """Handle SIGINT and SIGTERM: raise, unless the command cleans up after such a signal.
+
+    A second one would break the clean-up off, and leave what it had yet to remove.
+    """
+    error = sys.exc_info()[1]
+    while error:
+        if isinstance(error, KeyboardInterrupt | Terminated):
+            return
+        error = error.__context__
+    raise KeyboardInterrupt if number == signal.SIGINT else Terminated
 
 
 def explain(error: Exception) -> int:
@@ -198,8 +215,14 @@ def complain(message: object, *, status: int) -> int:
 
 
 def one_line(message: object) -> str:
-    """Return `message` as text without line breaks."""
-    return " ".join(str(message).split())
+    """Return `message` as one line: cut where it is long, with escapes for control characters.
+
+    A value that came with a command or a file may be of any length, and command a terminal.
+    """
+    text = " ".join(str(message).split())
+    if len(text) > MOST_CHARACTERS:
+        text = f"{text[: MOST_CHARACTERS - LAST_CHARACTERS]} ... {text[-LAST_CHARACTERS:]}"
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 if __name__ == "__main__":

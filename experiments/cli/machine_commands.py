@@ -14,6 +14,7 @@ from weft.experiments.cli.options import (
     add_flag,
     add_json,
     add_syscall_cost,
+    seconds,
 )
 from weft.experiments.cli.virtual_up import check_costs
 from weft.testbed.linux.process import need_root
@@ -76,7 +77,7 @@ def _add_uml(commands: Commands) -> None:
     )
     parser.add_argument(
         "--timeout-s",
-        type=float,
+        type=seconds,
         default=600.0,
         metavar="S",
         help="end the command after S seconds of wall time; default: 600",

@@ -13,6 +13,7 @@ from weft.experiments.cli.options import (
     add_network,
     add_run,
     add_virtual_clock,
+    seconds,
 )
 from weft.testbed.linux.process import need_root
 from weft.topologies.core.placement import LINEAR, PLACEMENTS
@@ -54,7 +55,7 @@ def _add_mpirun(commands: Commands) -> None:
     add_flag(parser, "--tag-output", help="begin each line of output with its rank")
     parser.add_argument(
         "--timeout-s",
-        type=float,
+        type=seconds,
         metavar="S",
         help="end the program after S seconds of the network's clock",
     )

@@ -17,6 +17,7 @@ from weft.experiments.cli.options import (
     add_run,
     add_trust,
     add_virtual_clock,
+    seconds,
 )
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def _add_status(commands: Commands) -> None:
     parser = add_command(commands, "status", status, "show neighbours, routes and daemons of a run")
     parser.add_argument("node", nargs="?", help="show the state of this node's daemon")
     add_json(parser)
-    parser.add_argument("--watch", type=float, metavar="S", help="repeat every S seconds")
+    parser.add_argument("--watch", type=seconds, metavar="S", help="repeat every S seconds")
     add_run(parser)
 
 
@@ -337,8 +338,6 @@ def status(arguments: Namespace) -> int:
 
     if arguments.watch is None:
         return _show_status(arguments)
-    if not arguments.watch > 0:
-        raise ValueError(f"--watch must be above 0 seconds, got {arguments.watch:g}")
     return repeat(lambda: _show_status(arguments), arguments.watch)
 
 

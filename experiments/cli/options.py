@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
-from argparse import ArgumentParser, Namespace
+import re
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable
 from typing import Any
+
+from weft.topologies.core.grammar import quoted
 
 RESULTS = "WEFT_RESULTS"  # environment variable: the folder of results
 RESULTS_HELP = f"folder of results; default: ${RESULTS}, or ./results"
@@ -36,6 +39,24 @@ def add_command(
 def add_flag(parser: Any, *names: str, help: str) -> None:
     """Add an option without a value."""
     parser.add_argument(*names, action="store_true", help=help)
+
+
+def seconds(text: str) -> float:
+    """Return a time above 0 s, the value of an option."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not value > 0:
+        raise ArgumentTypeError(f"must be a number of seconds above 0, got {quoted(text)}")
+    return value
+
+
+def address(text: str) -> str:
+    """Return the address of a scheduler, the value of an option."""
+    if not re.fullmatch(r"[a-z]+://\S+:\d+", text):
+        raise ArgumentTypeError(f"must be like tcp://127.0.0.1:8786, got {quoted(text)}")
+    return text
 
 
 def option(name: str) -> str:

@@ -17,6 +17,7 @@ from weft.experiments.cli.options import (
     add_flag,
     add_json,
     add_results,
+    address,
 )
 from weft.experiments.cli.virtual_up import check_costs
 from weft.experiments.runner import definition
@@ -70,7 +71,7 @@ def add_measuring_options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--scheduler",
         metavar="ADDRESS",
-        default="",
+        type=address,
         help="measure on the workers of dask.distributed at tcp://HOST:8786 if no kernel is needed",
     )
     group = parser.add_mutually_exclusive_group()

@@ -140,6 +140,8 @@ def plot_each(arguments: Namespace) -> int:
     if arguments.set or folder.suffix in FORMATS:
         raise ValueError("without EXPERIMENT, -o names a folder and --set is not allowed")
     store = results_in(Path(arguments.results))
+    with owned_by_caller(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     if isinstance(store, PublishedSet):
         draw_page_figures(store, folder)
         return 0

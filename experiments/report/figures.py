@@ -32,14 +32,23 @@ def new() -> Iterator[Figure]:
 def save(
     figure: Figure, path: str | Path, metadata: Mapping[str, str] = MappingProxyType({})
 ) -> None:
-    """Write `figure` in the format of the suffix of `path`; raise ValueError for an unknown one.
+    """Write `figure` in the format of the suffix of `path`.
 
-    metadata: words that a PNG file carries.
+    Args:
+        figure: to write.
+        path: of the file, in a folder that exists.
+        metadata: words that a PNG file carries.
+
+    Raises:
+        ValueError: unknown format, no such folder, or `path` is a folder.
     """
     path = Path(path)
     if path.suffix.lower() not in FORMATS:
         raise ValueError(f"{path}: a figure is one of {', '.join(FORMATS)}")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; name a file in it")
+    if not path.parent.is_dir():
+        raise ValueError(f"{path}: there is no folder {path.parent}")
     unfinished = path.with_name(path.name + ".tmp")
     about = dict(metadata) if path.suffix.lower() == ".png" else None
     figure.savefig(unfinished, format=path.suffix[1:].lower(), metadata=about)

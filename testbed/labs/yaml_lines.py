@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from weft.topologies.core.grammar import quoted, unknown
+
+MOST_CHARACTERS = 1 << 20
+MOST_DEPTH = 32  # of lists and mappings in each other; the parser's time grows with its square
 
 
 class Keys(dict[str, Any]):
@@ -31,23 +34,37 @@ def read(text: str, name: str) -> Any:
     Aliases are refused: a few lines of them can expand beyond the memory.
 
     Raises:
-        ValueError: the text is malformed, nested too deeply, or repeats a key.
+        ValueError: the text is malformed, too long, nested too deeply, or repeats a key.
     """
     import yaml
 
+    if len(text) > MOST_CHARACTERS:
+        reason = f"it has {len(text)} characters; at most {MOST_CHARACTERS} are read"
+        raise YamlLineError(f"{name}:1", reason)
     try:
-        for event in yaml.parse(text, yaml.SafeLoader):
-            if isinstance(event, yaml.AliasEvent):
-                reason = f"*{event.anchor} is an alias; write its value out"
-                raise YamlLineError(_place(name, event.start_mark), reason)
+        _check_events(yaml.parse(text, yaml.SafeLoader), name)
         return yaml.load(text, _loader(name))
     except yaml.MarkedYAMLError as error:
         place = _place(name, error.problem_mark or error.context_mark)
         raise YamlLineError(place, f"malformed YAML: {error.problem or error.context}") from None
     except yaml.YAMLError as error:
         raise ValueError(f"malformed YAML: {' '.join(str(error).split())}") from None
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+
+
+def _check_events(events: Iterable[Any], name: str) -> None:
+    """Raise ValueError at the first alias, and where lists and mappings are nested too deeply."""
+    import yaml
+
+    depth = 0
+    for event in events:
+        if isinstance(event, yaml.AliasEvent):
+            reason = f"*{event.anchor} is an alias; write its value out"
+            raise YamlLineError(_place(name, event.start_mark), reason)
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > MOST_DEPTH:
+            reason = f"nested too deeply: at most {MOST_DEPTH} lists and mappings in each other"
+            raise YamlLineError(_place(name, event.start_mark), reason)
 
 
 def _place(name: str, mark: Any) -> str:

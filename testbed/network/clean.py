@@ -14,7 +14,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
-from weft.testbed.linux import cgroup, netns
+from weft.testbed.linux import cgroup, netns, signals
 from weft.testbed.network import outside
 from weft.testbed.runs import hosts_file
 from weft.testbed.runs.run import ENVIRONMENT, RunRecord, dead_runs, forget_lost, runs
@@ -45,11 +45,16 @@ def clean(name: str | None = None) -> list[str]:
 def remove(run: RunRecord) -> None:
     """Remove everything of `run`: its processes but this one, its namespaces, its directory.
 
-    A call that was interrupted at any point may be repeated.
+    SIGINT and SIGTERM wait for the end.  A call that SIGKILL ended at any point may be repeated.
 
     Raises:
         TimeoutError: a process or namespace does not end in time.
     """
+    with signals.held_back():
+        _remove(run)
+
+
+def _remove(run: RunRecord) -> None:
     journal = run.journal_or_empty()
     names = journal.get("namespaces", [])
     kill(processes(run.id, names))

@@ -203,10 +203,12 @@ class RunningNetwork(Handle):
     def down(self) -> None:
         """Remove the network from the kernel, and return when it is gone."""
         self.close()
-        clean.remove(self.run)
-        if self.run_lock:
-            self.run_lock.release()
-            self.run_lock = None
+        try:
+            clean.remove(self.run)
+        finally:
+            if self.run_lock:
+                self.run_lock.release()
+                self.run_lock = None
 
 
 def own_graph(plan: NetworkPlan) -> dict[str, object]:

@@ -43,6 +43,7 @@ def _padded(data: bytes) -> bytes:
     return data + bytes(-len(data) % 4)
 
 
+MOST_BLOCK_BYTES = 1 << 24  # a longer one would be read into memory for nothing
 NANOSECONDS = b"\x09"  # resolution of times
 END_OF_OPTIONS = _option(0, b"")
 
@@ -89,6 +90,7 @@ class Files:
             self._paths.pop(0).unlink(missing_ok=True)
         header = self._header()
         file.write(header)
+        file.flush()  # a reader takes a file without a header for no capture
         self._size = len(header)
         return file
 
@@ -166,15 +168,21 @@ def read(path: Path) -> Iterator[CapturedPacket]:
 def _blocks(path: Path, file: BinaryIO) -> Iterator[tuple[int, bytes]]:
     """Yield type and body of each block; the file must begin with a section or an interface."""
     first = True
-    while len(header := file.read(8)) == 8:
+    while len(header := file.read(8)) == 8 or first:
+        if len(header) < 8:
+            raise _no_capture(path)
         kind, size = struct.unpack("<II", header)
         if size < 12 or (first and kind not in (SECTION, INTERFACE)):
             raise _no_capture(path)
         first = False
-        body = file.read(size - 8)
+        body = file.read(min(size - 8, MOST_BLOCK_BYTES))
         # checked before the size: the other byte order makes it huge
         if kind == SECTION and len(body) >= 4 and body[:4] != struct.pack("<I", BYTE_ORDER):
             raise _no_capture(path)
+        if size - 8 > MOST_BLOCK_BYTES:
+            raise ValueError(
+                f"{path}: a block of {size} bytes; at most {MOST_BLOCK_BYTES} are read"
+            )
         if len(body) < size - 8:
             return
         yield kind, body

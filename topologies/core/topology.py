@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from weft.topologies.core.address import AddressLayout, Naming
-from weft.topologies.core.grammar import unparse
+from weft.topologies.core.grammar import MOST_LISTED, unparse
 from weft.topologies.core.link import LinkSpec
 
 if TYPE_CHECKING:
@@ -257,7 +257,13 @@ class Topology:
         for _, peer, _, link in self.ports(a):
             if peer == b:
                 return link
-        raise ValueError(f"no link joins {self.naming.name(a)} and {self.naming.name(b)}")
+        name = self.naming.name(a)
+        links = [self.link_name(link) for _, _, _, link in self.ports(a)]
+        more = f" and {len(links) - MOST_LISTED} more" if len(links) > MOST_LISTED else ""
+        listed = f"{', '.join(links[:MOST_LISTED])}{more}"
+        raise ValueError(
+            f"no link joins {name} and {self.naming.name(b)} (links of {name}: {listed})"
+        )
 
     def links_between(self, a: int, b: int) -> list[int]:
         """Return the links that join nodes `a` and `b`, in order of number."""

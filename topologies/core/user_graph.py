@@ -133,6 +133,9 @@ def topology_of(graph: Any, *, spec: str = "graph", p: int = 1) -> Topology:
         ValueError: the graph is no network.
     """
     kinds = {str(name): _kind(str(name), data.get("kind")) for name, data in graph.nodes(data=True)}
+    for name in kinds:
+        if not name.isprintable():
+            raise ValueError(f"{spec}: the name {quoted(name)} has a control character")
     if len(kinds) != graph.number_of_nodes():
         raise ValueError(f"{spec}: two nodes have the same name")
     switches = [name for name, kind in kinds.items() if kind == "switch"]
@@ -169,7 +172,7 @@ def parse(text: str, *, suffix: str, spec: str, p: int = 1) -> Topology:
         if suffix == ".graphml":
             graph = nx.parse_graphml(text)
         elif suffix == ".json":
-            node_link = json.loads(text)
+            node_link = json.loads(text, parse_constant=_refuse_constant)
             edges = "links" if "links" in node_link else "edges"
             graph = nx.node_link_graph(node_link, edges=edges)
         else:
@@ -183,6 +186,11 @@ def parse(text: str, *, suffix: str, spec: str, p: int = 1) -> Topology:
         kind = suffix[1:] or "edge-list"
         raise ValueError(f"{spec} is no {kind} file of a graph: {reason}") from None
     return topology_of(graph, spec=spec, p=p)
+
+
+def _refuse_constant(text: str) -> None:
+    """Raise ValueError for NaN and Infinity, which Python's reader of JSON would take."""
+    raise ValueError(f"{text} is no number of JSON")
 
 
 def document(topology: Topology) -> str:

@@ -94,7 +94,7 @@ def test_a_lab_of_own_nodes_is_read():
         ("topology: star:n=2\n\ntopology: star:n=3", "lab.yaml:3: 'topology' occurs twice"),
         ("? [a]\n: 1", "lab.yaml:1: a key is a text, not a list or mapping"),
         ("topology: star:n=2\nlink:\n  rate: 1mbit\n  los: 1", "lab.yaml:4: link: no key 'los'"),
-        ("[" * 10_000 + "]" * 10_000, "lab.yaml: it is nested too deeply"),
+        ("[" * 10_000 + "]" * 10_000, "lab.yaml:1: nested too deeply"),
         (f"packed: {'9' * 5000}\ntopology: star:n=2", "lab.yaml: Exceeds the limit"),
         ("when: 2001-99-99", "lab.yaml: month must be"),
         ("!!python/object/apply:os.getpid []", "lab.yaml:1: malformed YAML: could not determine"),

@@ -10,9 +10,12 @@ import sys
 import pytest
 
 from tests.testbed.cluster.machines_here import ROOT, Machine
-from weft.testbed.linux import netns
-from weft.testbed.network import clean
+from weft.testbed.linux import cgroup, netns
+from weft.testbed.network import clean, outside
+from weft.testbed.network.network import RunningNetwork
+from weft.testbed.runs import hosts_file
 from weft.testbed.runs.run import ENVIRONMENT
+from weft.topologies import build
 
 
 def sleeper(**options):
@@ -40,6 +43,38 @@ def test_those_with_the_mark_and_those_in_a_namespace_of_the_run_are_ended(spare
         for process in (inside, marked, *others):
             process.kill()
             process.wait()
+
+
+STEPS = {
+    "processes": clean,
+    "kill": clean,
+    "forget": netns,
+    "unlink": hosts_file,
+    "remove": cgroup,
+    "disconnect": outside,
+    "wait_until_gone": netns,
+}
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("step", STEPS)
+def test_a_signal_at_any_step_waits_until_all_is_removed(monkeypatch, step):
+    network = RunningNetwork.create(build("star:n=2"), None)
+    names = [netns.NAMES / name for name in network.run.journal["namespaces"]]
+    work = getattr(STEPS[step], step)
+
+    def signalled(*arguments):
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        return work(*arguments)
+
+    assert all(name.exists() for name in names)
+    monkeypatch.setattr(STEPS[step], step, signalled)
+    with pytest.raises(KeyboardInterrupt):
+        network.down()
+    assert not [name for name in names if name.exists()]
+    assert not network.run.directory.exists()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 @pytest.fixture

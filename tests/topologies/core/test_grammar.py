@@ -1,3 +1,5 @@
+import sys
+
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -75,7 +77,7 @@ def test_any_numbers_make_a_network_or_are_refused_in_one_line(name, data):
             "no family 'dcel', did you mean dcell? (there are: "
             "beta-dcell, clos, complete, dcell, delta-dcell, dragonfly, fattree, ficonn, "
             "gamma-dcell, hyperx, jellyfish, "
-            "slimfly, star, xpander)",
+            f"slimfly, star, xpander; packages of {sys.prefix} are searched)",
         ),
         ("dcell:n=4,n=4", "'dcell:n=4,n=4': n is given twice"),
         ("dcell:n", "'dcell:n': 'n' is not key=value"),
