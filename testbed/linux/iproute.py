@@ -60,6 +60,26 @@ def iproute(fd: int) -> IPRoute:
     return IPRoute(use_socket=opened)
 
 
+def encoded(kind: str, command: str, **parameters: Any) -> NetlinkMessage:
+    """Return the change that IPRoute's method `kind` would make, for a batch in many namespaces.
+
+    An error quotes it in pyroute2's words: ip.rule("add", priority=100, table=254).
+    """
+    from pyroute2 import IPBatch
+
+    batch = IPBatch()
+    try:
+        getattr(batch, kind)(command, **parameters)
+        packed = bytes(batch.batch)
+    finally:
+        batch.close()
+    _, number, flags, _, _ = netlink.HEADER.unpack_from(packed)
+    words = ", ".join(
+        [f'"{command}"', *(f"{name}={value!r}" for name, value in parameters.items())]
+    )
+    return NetlinkMessage(number, flags, packed[netlink.HEADER.size :], f"ip.{kind}({words})")
+
+
 def decoded(message: NetlinkMessage) -> Any:
     """Return a message of the family route as pyroute2 decodes it."""
     from pyroute2.netlink.rtnl.marshal import MarshalRtnl

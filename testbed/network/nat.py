@@ -12,11 +12,12 @@ this, for packets of the server's own only; packets that it forwards are looked 
 from __future__ import annotations
 
 import shutil
-import struct
 from collections.abc import Iterator
+from typing import Any
 
-from weft.testbed.linux import fib, interface, netlink, netns
+from weft.testbed.linux import fib, interface, netns
 from weft.testbed.linux.interface import NamedDevice
+from weft.testbed.linux.iproute import encoded
 from weft.testbed.linux.netlink import NetlinkMessage
 from weft.testbed.network import outside
 from weft.testbed.network.handle import Handle
@@ -32,10 +33,6 @@ HUB, FIRST_SERVER = BLOCK.network + 1, BLOCK.network + 2
 MOST_SERVERS = (1 << 32 - BLOCK.length) - 3
 TABLE = 6330  # routing table, in the servers' namespaces
 OWN = (Prefix(SERVER_BLOCK, 8), Prefix(SWITCH_BLOCK, 12))  # the network's own addresses
-RTM_NEWRULE = 32
-FRA_DST, FRA_IIFNAME, FRA_PRIORITY, FRA_SUPPRESS_PREFIXLEN, FRA_TABLE = 1, 3, 6, 14, 15
-FR_ACT_TO_TBL, FR_ACT_UNREACHABLE = 1, 7
-RULE = struct.Struct("=BBBBBBBBI")
 FIRST_PRIORITY = 100
 
 
@@ -67,8 +64,9 @@ def make(network: Handle) -> None:
         netns.create([namespace(network.run)], lambda _: NO_IPV6, spaces)
         (gateway,) = spaces
         gateway.netlink.request(_gateway(network))
+        rules = _rules()
         for node in range(network.topology.servers):
-            network.spaces[node].netlink.request(_server(network.run, node))
+            network.spaces[node].netlink.request([*_server(network.run, node), *rules])
         outside.connect(network.run, gateway, [str(BLOCK)])
     finally:
         for space in spaces:
@@ -92,48 +90,24 @@ def _gateway(network: Handle) -> Iterator[NetlinkMessage]:
 
 
 def _server(run: RunRecord, node: int) -> Iterator[NetlinkMessage]:
-    """Yield the requests in a server's namespace: address, default route in TABLE, and rules."""
+    """Yield the requests in a server's namespace: its address, and a default route in TABLE."""
     device = NamedDevice(_index(run, 0), DEVICE)
     address = FIRST_SERVER + node
     yield interface.add_address(device, Prefix(address, 32))
     yield interface.set_up(device)
     yield fib.static_route(EVERYTHING, device, gateway=HUB, source=address, table=TABLE)
-    for number, (to, own_only, table, longer_than) in enumerate(_rules()):
-        yield _rule(FIRST_PRIORITY + number, to, table, own_only=own_only, longer_than=longer_than)
 
 
-def _rules() -> Iterator[tuple[Prefix | None, bool, int | None, int | None]]:
-    """Yield the routing rules in order of priority.
-
-    A rule is (destinations, own packets only, table or None for unreachable, prefix length that a
-    route in the table must exceed).
-    """
-    for prefix in OWN:
-        yield prefix, False, fib.RT_TABLE_MAIN, None
-    for prefix in OWN:
-        yield prefix, False, None, None
-    yield None, True, fib.RT_TABLE_MAIN, 0
-    yield None, True, TABLE, None
-
-
-def _rule(
-    priority: int, to: Prefix | None, table: int | None, *, own_only: bool, longer_than: int | None
-) -> NetlinkMessage:
-    action = FR_ACT_UNREACHABLE if table is None else FR_ACT_TO_TBL
-    body = RULE.pack(fib.AF_INET, to.length if to else 0, 0, 0, 0, 0, 0, action, 0)
-    body += netlink.u32(FRA_PRIORITY, priority)
-    words = f"ip rule add pref {priority}"
-    if to:
-        body += netlink.network_u32(FRA_DST, to.network)
-        words += f" to {to}"
-    if own_only:
-        body += netlink.text(FRA_IIFNAME, "lo")
-        words += " iif lo"
-    if table is None:
-        return NetlinkMessage(RTM_NEWRULE, netlink.CREATE, body, f"{words} unreachable")
-    body += netlink.u32(FRA_TABLE, table)
-    words += f" lookup {table}"
-    if longer_than is not None:
-        body += netlink.u32(FRA_SUPPRESS_PREFIXLEN, longer_than)
-        words += f" suppress_prefixlength {longer_than}"
-    return NetlinkMessage(RTM_NEWRULE, netlink.CREATE, body, words)
+def _rules() -> list[NetlinkMessage]:
+    """Return the routing rules of every server, in order of priority."""
+    rules: list[dict[str, Any]] = [
+        *({"dst": f"{prefix}", "table": fib.RT_TABLE_MAIN} for prefix in OWN),
+        *({"dst": f"{prefix}", "action": "unreachable"} for prefix in OWN),
+        # own packets: by a daemon's route, longer than the default, and then to the way out
+        {"iifname": "lo", "table": fib.RT_TABLE_MAIN, "FRA_SUPPRESS_PREFIXLEN": 0},
+        {"iifname": "lo", "table": TABLE},
+    ]
+    return [
+        encoded("rule", "add", priority=FIRST_PRIORITY + number, **rule)
+        for number, rule in enumerate(rules)
+    ]
