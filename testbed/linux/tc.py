@@ -55,6 +55,8 @@ TC_ACT_UNSPEC, TC_ACT_SHOT = 0xFFFFFFFF, 2
 BLACKHOLE_PRIORITY, DELAY_PRIORITY = 1, 10
 HOOKS = {HTB: "parent 1:", INGRESS_HOOK: "ingress", EGRESS_HOOK: "egress"}  # in tc's language
 VERBS = {netlink.CREATE: "add", netlink.REPLACE: "replace", 0: "change"}
+TCA_ACT_PRIO_1, TCA_ACT_KIND, TCA_ACT_OPTIONS, TCA_MIRRED_PARMS = 1, 1, 2, 2
+TCA_U32_SEL, TCA_U32_ACT, TC_ACT_STOLEN, EGRESS_REDIR = 5, 7, 4, 1
 TCA_BPF_OPS_LEN, TCA_BPF_OPS, TCA_BPF_FLAGS, TCA_BPF_FLAG_ACT_DIRECT = 4, 5, 8, 1
 
 Instruction = tuple[int, int, int, int]  # of classic BPF: code, jumps if true and if false, operand
@@ -310,12 +312,14 @@ def exact_link(device: Device, link: DeviceDisciplines) -> NetlinkMessage:
 
 def redirect_arrivals(port: Device, ifb: Device) -> NetlinkMessage:
     """Return the change that redirects arrivals at a port with clsact through an ifb."""
-    parameters = struct.pack("=IIiiiiI", 0, 0, 4, 0, 0, 1, ifb.ifindex)  # STOLEN, EGRESS_REDIR
-    action = netlink.text(1, "mirred"), netlink.nested(2, netlink.attribute(2, parameters))
+    parameters = struct.pack("=IIiiiiI", 0, 0, TC_ACT_STOLEN, 0, 0, EGRESS_REDIR, ifb.ifindex)
+    action = netlink.text(TCA_ACT_KIND, "mirred")
+    redirect = netlink.attribute(TCA_MIRRED_PARMS, parameters)
+    action += netlink.nested(TCA_ACT_OPTIONS, redirect)
     selector = struct.pack("=BBBxHHHhI", 1, 0, 1, 0, 0, 0, 0, 0)  # terminal, one key
     selector += struct.pack("=IIii", 0, 0, 0, 0)  # matches every packet
-    options = netlink.attribute(5, selector)  # TCA_U32_SEL
-    options += netlink.nested(7, netlink.nested(1, *action))  # TCA_U32_ACT
+    options = netlink.attribute(TCA_U32_SEL, selector)
+    options += netlink.nested(TCA_U32_ACT, netlink.attribute(TCA_ACT_PRIO_1, action))
     words = f"match u32 0 0 action mirred egress redirect dev {ifb.dev}"
     return filter_(port, INGRESS_HOOK, DELAY_PRIORITY, "u32", options, words)
 
