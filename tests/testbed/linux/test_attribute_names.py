@@ -70,6 +70,10 @@ def test_an_attribute_has_the_number_that_pyroute2_knows_by_its_name(module):
     assert all(number in known[name] for name, number in ours.items() if name in known)
 
 
+def command_of(value: Any) -> str:
+    return getattr(value, "command", "")
+
+
 def plain(value: Any) -> Any:
     """Return what pyroute2 decoded as dicts and lists, without zeros and headers."""
     if isinstance(value, Mapping):
@@ -261,7 +265,7 @@ MESSAGES: list[tuple[NetlinkMessage, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("message", "expected"), MESSAGES, ids=lambda one: getattr(one, "command", ""))
+@pytest.mark.parametrize(("message", "expected"), MESSAGES, ids=command_of)
 def test_pyroute2_reads_in_a_message_what_it_should_change(message, expected):
     read = plain(decoded(message))
     if message.kind == netlink.RTM_NEWNEIGH:
@@ -337,7 +341,7 @@ NFT_MESSAGES: list[tuple[NetlinkMessage, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("message", "expected"), NFT_MESSAGES, ids=lambda one: getattr(one, "command", ""))
+@pytest.mark.parametrize(("message", "expected"), NFT_MESSAGES, ids=command_of)
 def test_pyroute2_reads_in_a_message_of_nft_what_it_should_change(message, expected):
     assert nft_decoded(message) == {"nfgen_family": 2, **expected}
 
