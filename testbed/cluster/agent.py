@@ -6,10 +6,11 @@ example.  A request {"do": WORD, ...} is answered by one line, {"error": TEXT} a
     facts  of this machine: weft's version, its kernel's, MTU and delay of the route to each peer
     apply  make a part by the code of one machine; answer before its daemons start
     start  let them start; answer with the part's digest when they have converged
-    beat   the controller is alive; answer with the peers that are silent
+    beat   the controller is alive, and counts; answer with the peers that are silent, the longest
+           pause of this process, and the messages of peers that it dropped
 
-An agent removes its part when its input ends, or after CONTROLLER_S without a request.  If it is
-killed, `weft clean` removes the part by its journal.
+An agent removes its part when its input ends, after GONE_S without a request, or after a line that
+is no request.  If it is killed, `weft clean` removes the part by its journal.
 """
 
 from __future__ import annotations
@@ -23,8 +24,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from weft.testbed.cluster.cut_links import CutLinks, one_way_us, route_mtu, start_pings
+from weft.testbed.cluster.cut_links import (
+    CutLinks,
+    one_way_us,
+    require_address,
+    route_mtu,
+    start_pings,
+)
 from weft.testbed.cluster.end_of_input import end_with_input, ignore_end_of_input
+from weft.testbed.cluster.leases import GONE_S, Leases
 from weft.testbed.linux import clock
 from weft.testbed.linux.process import need_root
 from weft.testbed.network import bring_up
@@ -34,13 +42,70 @@ from weft.testbed.plan.network_plan import NetworkPlan, links_from
 from weft.testbed.plan.part import part_from
 from weft.testbed.runs.run import UNNAMED
 from weft.topologies import build
+from weft.topologies.core.grammar import quoted, unknown
 from weft.topologies.core.topology import Topology
 from weft.topologies.core.user_graph import parse
 
-CONTROLLER_S = 10.0
+CONTROLLER = "controller"
+TURN_S = 0.5  # of the loop, at most
 # the stage that waits for all machines: daemons of one would take processors that others may share
 START = "read back"
 Answer = dict[str, Any]
+Form = Mapping[str, type]
+# of a beat's answer, what the run's state keeps
+NEWS: Answer = {"lost": [], "longest_pause_s": 0.0, "dropped": 0}
+NETWORK: Form = {"part": dict, "topology": str, "graph": str}
+MADE: Form = {"own_links": dict, "scheme": str, "run": str, "key": str, "options": dict}
+WORDS: Mapping[str, Form] = {
+    "facts": NETWORK,
+    "apply": {**NETWORK, **MADE},
+    "start": {},
+    "beat": {"count": int},
+}
+PART: Form = {
+    "machine": str,
+    "address": str,
+    "port": int,
+    "nodes": list,
+    "links": list,
+    "peers": dict,
+    "cut": dict,
+}
+
+
+def request_from(line: bytes) -> dict[str, Any]:
+    """Return the request of a line.
+
+    Raises:
+        ValueError: it is none; one line says why.
+    """
+    try:
+        request = json.loads(line)
+    except (ValueError, RecursionError):
+        raise ValueError(
+            f'agent: a request is a line of JSON such as {{"do": "beat", "count": 1}}, '
+            f"got {quoted(line.decode(errors='replace').strip())}"
+        ) from None
+    checked = _checked(request, {"do": str}, "a request")
+    word = checked["do"]
+    if word not in WORDS:
+        raise ValueError(f"agent: {unknown('request', word, WORDS)}")
+    if "part" in _checked(checked, WORDS[word], word):
+        _checked(checked["part"], PART, "a part")
+    try:
+        if word == "apply":
+            part_from(checked["part"]), links_from(checked), bytes.fromhex(checked["key"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"agent: apply: {error}") from None
+    return checked
+
+
+def _checked(document: Any, form: Form, name: str) -> dict[str, Any]:
+    """Return `document`; ValueError unless it has all keys of `form`, each of its type."""
+    for key, kind in form.items():
+        if not isinstance(document, dict) or not isinstance(document.get(key), kind):
+            raise ValueError(f"agent: {name} needs {key!r}, which is a {kind.__name__}")
+    return dict(document)
 
 
 def digest(plan: NetworkPlan) -> str:
@@ -75,33 +140,32 @@ class Agent:
 
         Returns:
             True if `last` arrived, which has no answer yet.
+
+        Raises:
+            ValueError: a line is no request.
         """
         poll = select.poll()
         poll.register(0, select.POLLIN)
-        heard_s = clock.monotonic()
-        ready = [0]
-        while True:
-            now_s = clock.monotonic()
+        leases = Leases(clock.monotonic(), TURN_S)
+        leases.renew(CONTROLLER)
+        ready: list[int] = []
+        while not leases.silent(GONE_S):
             for descriptor in ready:
                 if descriptor == 0:
                     line = self._requests.readline()
                     if not line:
                         return False
-                    request = json.loads(line)
+                    request = request_from(line)
                     if request["do"] == last:
                         return True
                     self._answer(request, poll)
-                    heard_s = now_s = clock.monotonic()
+                    leases.renew(CONTROLLER)
                 elif self._cut_links:
                     self._cut_links.handle(descriptor)
-            if now_s - heard_s > CONTROLLER_S:
-                return False
-            wait_s = CONTROLLER_S
-            if self._cut_links:
-                if now_s >= self._cut_links.deadline:
-                    self._cut_links.tick(now_s)
-                wait_s = self._cut_links.deadline - clock.monotonic()
+            leases.turn(clock.monotonic())
+            wait_s = self._cut_links.tick() if self._cut_links else TURN_S
             ready = [descriptor for descriptor, _ in poll.poll(max(0.0, wait_s) * 1000)]
+        return False
 
     def _answer(self, request: Mapping[str, Any], poll: select.poll) -> None:
         try:
@@ -113,16 +177,15 @@ class Agent:
                 case "start":
                     answer = self._started
                 case "beat":
-                    answer = self._beat()
-                case word:
-                    answer = {"error": f"no request {word!r}"}
+                    answer = self._beat(request["count"])
         except (ValueError, OSError, RuntimeError) as error:
-            answer = {"error": f"{error}"}
+            answer = {"error": f"{error}", "wrong_input": isinstance(error, ValueError)}
         _say(answer)
 
     def _facts(self, request: Mapping[str, Any]) -> Answer:
         need_root()
         own, peers = request["part"]["address"], request["part"]["peers"]
+        require_address(own)
         pings = {name: start_pings(own, peer) for name, peer in peers.items()}
         topology_from(request)  # while packets travel; to apply the part takes it
         return {
@@ -141,6 +204,7 @@ class Agent:
         """
         if self._is_made:
             return {}
+        end_with_input()  # also amid what follows
         key = bytes.fromhex(request["key"])
         network = RunningNetwork.create(
             topology_from(request),
@@ -170,10 +234,17 @@ class Agent:
             ignore_end_of_input()
             raise OSError("the controller has ended")
 
-    def _beat(self) -> Answer:
+    def _beat(self, count: int) -> Answer:
         links = self._cut_links
-        waiting, lost = (sorted(links.waiting), sorted(links.lost)) if links else ([], [])
-        return {"waiting": waiting, "lost": lost}
+        if not links:
+            return {"waiting": [], **NEWS}
+        links.channel.beat = count
+        return {
+            "waiting": sorted(links.waiting),
+            "lost": sorted(links.lost),
+            "longest_pause_s": round(links.leases.longest_pause_s, 1),
+            "dropped": links.channel.dropped.total(),
+        }
 
     def end(self) -> None:
         """Remove the part."""
@@ -202,7 +273,6 @@ def code() -> str:
 
 def serve() -> None:
     """Be the agent of this machine until its controller ends."""
-    end_with_input()
     agent = Agent()
     try:
         agent.serve()

@@ -4,9 +4,13 @@
 
 The journal of the run has the machines, their parts, and what all parts have in common.  The
 network is up when READY is printed; without it, the errors are on standard error, and every agent
-has removed its part.  On SIGTERM all agents remove their parts.  STATE says which machines are
-dead, and which of their peers the others miss.  When all are dead the controller ends, too; its
-log LOG says so.
+has removed its part.  On SIGTERM all agents remove their parts.
+
+A machine is up, late or dead.  It is late when its agent is silent for LATE_S, and up again with
+the next answer.  It is dead, for good, when its agent ends or is silent for GONE_S.  The controller
+closes the connection to a dead one, so that its agent removes its part when it runs again.  STATE
+says which are late or dead, and what their agents tell.  When all are dead the controller ends,
+too; its log LOG says so.
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ from typing import IO, Any
 
 from weft.testbed.cluster import agent
 from weft.testbed.cluster.cut_links import TUNNEL_BYTES
+from weft.testbed.cluster.leases import GONE_S, LATE_S, Leases
 from weft.testbed.cluster.machines import ClusterMachine
 from weft.testbed.linux import clock
 from weft.testbed.plan.network_plan import NetworkPlan, links_from
@@ -38,21 +43,20 @@ from weft.topologies.core.link import MTU_BYTES
 STATE, LOG = "machines.json", "controller.err"
 READY = "ready"
 SSH_KEYS = "SSH_AUTH_SOCK"  # environment variable: the program that holds the user's keys
-BEAT_S, LEASE_S, GREETING_S, END_S = 0.5, 2.0, 10.0, 60.0
+BEAT_S, LAST_WORDS_S, GREETING_S, END_S = 0.5, 2.0, 10.0, 60.0
 Request = dict[str, Any]
 
 
 @dataclass
 class Connection:
-    """An agent: the command that leads to it, its errors, and the time of its last answer."""
+    """An agent: the command that leads to it, its errors, and how often it has answered."""
 
     name: str
     command: Sequence[str]
     process: subprocess.Popen[bytes]
     log: Path
-    heard_s: float
     asked: bool = False
-    answered: bool = False
+    answers: int = 0
 
     def send(self, request: Mapping[str, Any]) -> None:
         """Send a request; raise what ended() returns if the agent has ended."""
@@ -69,9 +73,9 @@ class Connection:
     def ended(self) -> OSError | ValueError:
         """Return the error of an agent that has ended, or never began, with its last words."""
         with suppress(subprocess.TimeoutExpired):
-            self.process.wait(LEASE_S)
+            self.process.wait(LAST_WORDS_S)
         lines = self.log.read_text(errors="replace").strip().splitlines() or ["without a message"]
-        if self.answered:
+        if self.answers:
             return OSError(f"machine {self.name}: its agent has ended: {lines[-1]}")
         return ValueError(
             f"machine {self.name}: no agent starts there: {lines[-1]}; this must work without a "
@@ -88,7 +92,7 @@ class Connection:
 
         Raises:
             OSError: the agent has ended, or failed; the line has its words.
-            ValueError: no agent has begun.
+            ValueError: no agent has begun, or what it was asked cannot be.
         """
         line = self.output().readline()
         if not line:
@@ -100,12 +104,18 @@ class Connection:
                 f"machine {self.name}: a login there must print nothing, but prints "
                 f"{line.decode(errors='replace').strip()!r}"
             ) from None
-        self.heard_s = clock.monotonic()
         self.asked = False
-        self.answered = True
+        self.answers += 1
         if "error" in answer:
-            raise OSError(f"machine {self.name}: {answer['error']}")
+            error = f"machine {self.name}: {answer['error']}"
+            raise ValueError(error) if answer["wrong_input"] else OSError(error)
         return answer
+
+    def close(self) -> None:
+        """Tell the agent to remove its part."""
+        assert self.process.stdin
+        with suppress(BrokenPipeError):
+            self.process.stdin.close()
 
 
 class Controller:
@@ -117,7 +127,8 @@ class Controller:
         self._parts = [part_from(part) for part in self._journal["parts"]]
         self._connections: dict[str, Connection] = {}
         self._dead: dict[str, str] = {}
-        self._lost: dict[str, list[str]] = {}
+        self._news: dict[str, Request] = {}
+        self._beats = 0
 
     def connect(self) -> None:
         """Start an agent on each machine."""
@@ -135,7 +146,7 @@ class Controller:
                     stderr=errors,
                     start_new_session=True,
                 )
-            self._connections[name] = Connection(name, command, process, log, clock.monotonic())
+            self._connections[name] = Connection(name, command, process, log)
 
     def ask(self, requests: Mapping[str, Request]) -> dict[str, Request]:
         """Send each machine its request, and return the answers; raises what answer() raises."""
@@ -233,7 +244,7 @@ class Controller:
         """Return when every agent has heard all its peers, by messages as long as full frames."""
         end_s = clock.monotonic() + GREETING_S
         while True:
-            answers = self.ask({name: {"do": "beat"} for name in self._connections})
+            answers = self.ask(dict.fromkeys(self._connections, self._beat_request()))
             deaf = [(name, peer) for name in answers for peer in answers[name]["waiting"]]
             if not deaf:
                 return
@@ -246,51 +257,62 @@ class Controller:
             clock.sleep(0.01)
 
     def keep(self) -> None:
-        """Beat until SIGTERM, and note which machines die.
+        """Beat until SIGTERM, and note which machines are late, and which die.
 
         Raises:
             OSError: all have died.
         """
-        self._write_state()
+        leases = Leases(clock.monotonic(), BEAT_S)
+        for name in self._connections:
+            leases.renew(name)
+        before: Request = {}
         while len(self._dead) < len(self._connections):
-            before = dict(self._dead), dict(self._lost)
-            for connection in self._connections.values():
-                if connection.name not in self._dead:
-                    self._renew_lease(connection)
-            if (self._dead, self._lost) != before:
-                self._write_state()
+            state = self.turn(leases, clock.monotonic())
+            if state != before:
+                private_files.replace(self._run.directory / STATE, json.dumps(state).encode())
+                before = state
             clock.sleep(BEAT_S)
         deaths = "; ".join(self._dead.values())
         raise OSError(f"{deaths}; `weft clean --machines FILE` removes what is left of the run")
 
-    def _renew_lease(self, connection: Connection) -> None:
-        """Beat, and note the death of a machine that is silent."""
-        try:
-            self._beat(connection)
-            if clock.monotonic() - connection.heard_s > LEASE_S:
-                raise OSError(f"machine {connection.name}: its agent is silent")
-        except OSError as error:
-            self._dead[connection.name] = f"{error}"
+    def turn(self, leases: Leases, now_s: float) -> Request:
+        """Beat at all machines that live, and return their state."""
+        self._beats += 1
+        leases.turn(now_s)
+        for name, connection in self._connections.items():
+            if name in self._dead:
+                continue
+            answers = connection.answers
+            try:
+                self._beat(connection)
+                if connection.answers > answers:
+                    leases.renew(name)
+                if name in leases.silent(GONE_S):
+                    raise OSError(f"machine {name}: its agent was silent for {GONE_S:g} s")
+            except (OSError, ValueError) as error:
+                self._dead[name] = f"{error}"
+                leases.forget(name)
+                connection.close()
+        late = sorted(leases.silent(LATE_S))
+        return {"dead": dict(self._dead), "late": late, "news": dict(self._news)}
 
     def _beat(self, connection: Connection) -> None:
         """Read the answer to the last beat if it is there, and send the next one."""
         if connection.asked and self._ready([connection.name], 0.0):
-            self._lost[connection.name] = connection.answer()["lost"]
+            answer = connection.answer()
+            self._news[connection.name] = {key: answer[key] for key in agent.NEWS}
         if not connection.asked:
-            connection.send({"do": "beat"})
+            connection.send(self._beat_request())
 
-    def _write_state(self) -> None:
-        state = {"dead": self._dead, "lost": self._lost}
-        private_files.replace(self._run.directory / STATE, json.dumps(state).encode())
+    def _beat_request(self) -> Request:
+        return {"do": "beat", "count": self._beats}
 
     def end(self) -> None:
         """Have all agents remove their parts, and wait for their ends."""
         for connection in self._connections.values():
             if connection.name in self._dead:
                 connection.process.kill()  # it may hang
-            assert connection.process.stdin
-            with suppress(BrokenPipeError):
-                connection.process.stdin.close()
+            connection.close()
         for connection in self._connections.values():
             with suppress(subprocess.TimeoutExpired):
                 connection.process.wait(END_S)

@@ -2,41 +2,55 @@
 
 A tunnel has no carrier of its own.  Every HELLO_S, and as soon as an end here is set up or down,
 an agent tells each peer which ends of their common links are down here; the peer takes the carrier
-of its ends of these links.  A peer that is silent for LEASE_S loses them all.  Silent failures
-change no end's state, so they stay silent.
+of its ends of these links.  A peer that is silent for LATE_S loses them all until it is heard
+again.  Silent failures change no end's state, so they stay silent.
 
-A message is as long as a full frame in its tunnel and is never fragmented: one that arrives proves
-the underlay's MTU.  A seal with the run's key keeps others out.
+A message (peer_channel.py) is as long as a full frame in its tunnel and is never fragmented: one
+that arrives proves the underlay's MTU.
 """
 
 from __future__ import annotations
 
-import hmac
-import json
 import socket
 import subprocess
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
+from ipaddress import IPv4Address
 
+import psutil
+
+from weft.testbed.cluster.leases import LATE_S, Leases
+from weft.testbed.cluster.peer_channel import PeerChannel
 from weft.testbed.linux import clock, interface, netns
 from weft.testbed.linux.netlink import NetlinkMessage
 from weft.testbed.linux.node_interfaces import Interface, NodeInterfaces
 from weft.testbed.network.handle import Handle
 from weft.testbed.node_daemon.link_news import LinkNews
 
-HELLO_S, LEASE_S = 0.1, 2.0
-SEAL_BYTES = 32
+HELLO_S = 0.1
 FRAME_OVERHEAD_BYTES = 22  # of a tunnel behind its UDP header: VXLAN and Ethernet headers
 TUNNEL_BYTES = FRAME_OVERHEAD_BYTES + 28  # with IP and UDP headers
 IP_MTU, IP_MTU_DISCOVER, IP_PMTUDISC_DO = 14, 10, 2
+
+
+def require_address(address: str) -> None:
+    """Raise ValueError unless this machine has the IPv4 address; the line says which it has."""
+    own = [
+        entry.address
+        for entries in psutil.net_if_addrs().values()
+        for entry in entries
+        if entry.family == socket.AF_INET and not IPv4Address(entry.address).is_loopback
+    ]
+    if address not in own:
+        raise ValueError(f"{address} is no address of it; it has {', '.join(own) or 'none'}")
 
 
 def route_mtu(local: str, remote: str) -> int:
     """Return the MTU of the route from address `local` to `remote`.
 
     Raises:
-        OSError: there is no such address here, or no route.
+        OSError: there is no route.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.bind((local, 0))
@@ -66,6 +80,8 @@ def one_way_us(pings: subprocess.Popen[str], local: str, remote: str) -> int:
 class CutLinks:
     """The ends of cut links of an open part.
 
+    channel: opens and seals messages.
+    leases: of peers.
     waiting: peers that no message has come from yet.
     lost: peers that were heard, and are silent.
     """
@@ -76,19 +92,18 @@ class CutLinks:
         assert part
         self._network = network
         self._part = part
-        self._key = key
         self._udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
         self._udp.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO)
         self._udp.setblocking(False)
         self._udp.bind((part.address, part.port + 1))
         self._down: set[int] = set()  # links whose end here is down
         self._bare: set[int] = set()  # links whose end here has no carrier
-        self._number = 0
-        self._last = dict.fromkeys(part.peers, 0)
-        self._heard_s: dict[str, float] = {}
+        length = network.plan.mtu_bytes + FRAME_OVERHEAD_BYTES
+        self.channel = PeerChannel(part.machine, part.cut, key, length)
+        self._next_s = clock.monotonic()
+        self.leases = Leases(self._next_s, HELLO_S)
         self.waiting = set(part.peers)
         self.lost: set[str] = set()
-        self.deadline = clock.monotonic()
         self._news = {news.socket.fileno(): (node, news) for node, news in self._open_news()}
 
     def _open_news(self) -> Iterable[tuple[int, LinkNews]]:
@@ -123,52 +138,47 @@ class CutLinks:
         for peer in changed:
             self._send(peer)
 
-    def tick(self, now_s: float) -> None:
-        """Send a message to every peer; take the carriers of links to silent ones."""
-        self.deadline = now_s + HELLO_S
-        for peer in self._part.peers:
-            self._send(peer)
-            if peer in self._heard_s and now_s - self._heard_s[peer] > LEASE_S:
-                self.lost.add(peer)
-                self._set_bare(peer, self._links(peer))
+    def tick(self) -> float:
+        """Send what is due, take the carriers of links to silent peers; return when to call again.
 
-    def _links(self, peer: str) -> set[int]:
-        return {link for link, machine in self._part.cut.items() if machine == peer}
+        Returns:
+            Seconds from now.
+        """
+        now_s = clock.monotonic()
+        if now_s >= self._next_s:
+            self._next_s = now_s + HELLO_S
+            self.leases.turn(now_s)
+            self.lost = self.leases.silent(LATE_S)
+            for peer in self._part.peers:
+                self._send(peer)
+                if peer in self.lost:
+                    self._set_bare(peer, self.channel.links(peer))
+        return self._next_s - now_s
 
     def _send(self, peer: str) -> None:
-        self._number += 1
-        down = sorted(self._down & self._links(peer))
-        words = [self._part.machine, peer, self._number, down]
-        length = self._network.plan.mtu_bytes + FRAME_OVERHEAD_BYTES - SEAL_BYTES
-        body = json.dumps(words).encode().ljust(length)
+        message = self.channel.seal(peer, self._down.intersection(self.channel.links(peer)))
         with suppress(OSError):  # no route for now, or too long for the path: silence says so
-            self._udp.sendto(self._seal(body) + body, (self._part.peers[peer], self._part.port + 1))
-
-    def _seal(self, body: bytes) -> bytes:
-        return hmac.digest(self._key, body, "sha256")
+            self._udp.sendto(message, (self._part.peers[peer], self._part.port + 1))
 
     def _receive(self) -> None:
         try:
             data = self._udp.recv(1 << 16)
         except OSError:  # none waits, or an error of an earlier send
             return
-        body = data[SEAL_BYTES:]
-        if not hmac.compare_digest(data[:SEAL_BYTES], self._seal(body)):
+        news = self.channel.open(data)
+        if news is None:
             return
-        peer, receiver, number, down = json.loads(body)
-        if receiver != self._part.machine or number <= self._last[peer]:
-            return
-        self._last[peer] = number
-        self._heard_s[peer] = clock.monotonic()
+        peer, down = news
+        self.leases.renew(peer)
         if peer in self.waiting:
             self.waiting.discard(peer)
             self._send(peer)  # it may have begun after the last message to it
         self.lost.discard(peer)
-        self._set_bare(peer, set(down))
+        self._set_bare(peer, down)
 
-    def _set_bare(self, peer: str, bare: set[int]) -> None:
+    def _set_bare(self, peer: str, bare: Collection[int]) -> None:
         """Take the carriers of the links `bare` to `peer`, and give those of the others back."""
-        changed = (self._bare ^ bare) & self._links(peer)
+        changed = self._bare.symmetric_difference(bare).intersection(self.channel.links(peer))
         messages: dict[int, list[NetlinkMessage]] = defaultdict(list)
         for link in changed:
             for node, _, end in self._network.both_ends(link):

@@ -20,6 +20,7 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
+from weft.testbed.cluster.leases import GONE_S
 from weft.testbed.labs.yaml_lines import Keys, keys, position, read
 from weft.testbed.linux import clock
 from weft.testbed.runs import isolated_python
@@ -31,7 +32,7 @@ SSH_OPTIONS = (
     "BatchMode=yes",
     "ConnectTimeout=10",
     "ServerAliveInterval=1",
-    "ServerAliveCountMax=2",
+    f"ServerAliveCountMax={GONE_S:.0f}",
 )
 SSH = ("ssh", *(word for option in SSH_OPTIONS for word in ("-o", option)))
 END_S, POLL_S = 30.0, 0.5

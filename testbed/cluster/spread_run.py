@@ -12,7 +12,7 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NoReturn
 
-from weft.testbed.cluster.agent import topology_from
+from weft.testbed.cluster.agent import NEWS, topology_from
 from weft.testbed.cluster.controller import STATE
 from weft.testbed.cluster.machines import ClusterMachine, run_on_machines
 from weft.testbed.network import clean
@@ -39,20 +39,29 @@ class SpreadRun:
             raise ValueError(f"run {record.id} is still coming up")
         marks = json.loads(state.read_text())
         self.dead: dict[str, str] = marks["dead"]
-        self.lost: dict[str, list[str]] = marks["lost"]
+        self._late: list[str] = marks["late"]
+        self._news: dict[str, dict[str, Any]] = marks["news"]
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each machine."""
         return [
             {
                 "machine": part.machine,
-                "state": "dead" if part.machine in self.dead else "up",
+                "state": self._state(part.machine),
                 "nodes": len(part.nodes),
                 "cut_links": len(part.cut),
-                "lost_peers": " ".join(self.lost.get(part.machine, [])) or "none",
+                "lost_peers": " ".join(news["lost"]) or "none",
+                "longest_pause_s": news["longest_pause_s"],
+                "dropped": news["dropped"],
             }
             for part in self.parts
+            for news in [self._news.get(part.machine, NEWS)]
         ]
+
+    def _state(self, machine: str) -> str:
+        if machine in self.dead:
+            return "dead"
+        return "late" if machine in self._late else "up"
 
     def having(self, name: str) -> list[int]:
         """Return the parts that have the node or an end of the link called `name`."""

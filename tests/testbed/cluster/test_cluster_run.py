@@ -7,8 +7,9 @@ import os
 import random
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,13 @@ from tests.testbed.cluster.machines_here import (
     machines_here,
     weft,
 )
+from tests.testbed.cluster.test_peer_channel import by_key_holder
 from weft.testbed.cluster.controller import LOG
+from weft.testbed.cluster.spread_run import SpreadRun
+from weft.testbed.linux import clock
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.network import clean
+from weft.testbed.plan.part import part_from
 from weft.testbed.runs import run
 from weft.topologies import build
 
@@ -198,6 +203,98 @@ def test_a_machine_that_dies_is_noticed_and_the_others_fail_their_ends(machines,
     assert not first.namespaces()
     weft("clean", "--machines", str(machines.file))
     assert_empty(machines, name)
+
+
+def machine_states(name: str) -> list[str]:
+    """Return the states of the machines, as their controller has them."""
+    record = run.find(name)
+    return [row["state"] for row in SpreadRun(record, record.journal).rows()]
+
+
+def is_whole(state: dict[str, Any]) -> bool:
+    """Return True if no link has failed and all daemons have converged."""
+    return not state["failed"] and all(row["converged"] for row in state["nodes"])
+
+
+@contextmanager
+def stopped(agent: int) -> Iterator[float]:
+    """Stop an agent for a block; yield when that was."""
+    os.kill(agent, signal.SIGSTOP)
+    try:
+        yield clock.monotonic()
+    finally:
+        os.kill(agent, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("pause_s", [3.0, 8.0])
+def test_a_machine_that_does_not_run_for_a_while_comes_back(machines, name, pause_s):
+    up(name, machines)
+    _, near, far = cut_link(name)
+    first, second = machines.all
+    with stopped(second.agent()) as began_s:
+        wait_until(
+            "the end of the late machine's link has no carrier",
+            lambda: "NO-CARRIER" in flags(first, name, 1, near, far),
+        )
+        wait_until("it is late", lambda: machine_states(name) == ["up", "late"])
+        wait_until("it was stopped for so long", lambda: clock.monotonic() > began_s + pause_s)
+    wait_until("it is back", lambda: machine_states(name) == ["up", "up"])
+    wait_until(
+        "its link has its carrier",
+        lambda: "LOWER_UP" in flags(first, name, 1, near, far),
+    )
+    wait_until(
+        "all daemons have converged again",
+        lambda: is_whole(status(name)),
+        timeout_s=120,
+    )
+    _, late = status(name)["machines"]
+    assert late["longest_pause_s"] >= pause_s - 1
+    assert late["lost_peers"] == "none"
+
+
+def test_a_machine_that_comes_back_too_late_removes_its_part(machines, name):
+    up(name, machines)
+    with stopped(machines.all[1].agent()):
+        wait_until("it is dead", lambda: machine_states(name) == ["up", "dead"], timeout_s=60)
+        assert machines.all[1].namespaces()
+    wait_until("it has removed its part", lambda: not machines.all[1].left())
+    assert status(name)["failed"]
+    weft("down", "--run", name)
+    machines.wait_until_empty()
+
+
+SEND = """
+import socket, sys
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+    for line in sys.stdin:
+        sender.sendto(bytes.fromhex(line), (sys.argv[1], int(sys.argv[2])))
+"""
+
+
+def test_messages_of_a_key_holder_stop_no_agent_and_take_no_link_for_good(machines, name):
+    up(name, machines)
+    _, near, far = cut_link(name)
+    record = run.find(name)
+    part = part_from(record.journal["parts"][0])
+    key = bytes.fromhex(record.journal["key"])
+    first, second = machines.all
+    agent = first.agent()
+    malformed = [7, {}, [], ["m2"], ["m2", "m1", "4", 99, []], ["m2", "m1", 0, 1, [2**40]]]
+    largest = [["m2", "m1", beat, 2**64 - 1, sorted(part.cut)] for beat in range(2**10)]
+    lines = "".join(f"{by_key_holder(words, key).hex()}\n" for words in [*malformed, *largest])
+    program = [sys.executable, "-c", SEND, part.address, str(part.port + 1)]
+    subprocess.run(second.enter(*program), input=lines, text=True, check=True)
+    wait_until(
+        "most were dropped, since they are malformed, of the past or from the future",
+        lambda: status(name)["machines"][0]["dropped"] > len(malformed) + 500,
+    )
+    wait_until(
+        "the link has its carrier",
+        lambda: "LOWER_UP" in flags(first, name, 1, near, far),
+    )
+    assert machine_states(name) == ["up", "up"]
+    assert first.agent() == agent
 
 
 def test_without_their_controller_agents_remove_their_parts(machines, name):
