@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import combinations
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-from weft.experiments.cli.options import Commands, add_command, add_json, add_network
+from weft.experiments.cli.options import Commands, add_command, add_json, add_network, add_output
 
 if TYPE_CHECKING:
     from weft.testbed.cluster.machines import Cluster
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from weft.testbed.labs.lab_file import Lab
     from weft.testbed.plan.part import PlanPart
 
+FILE_HERE = "machines.yaml"
 MACHINES_HELP = "number of machines, or a file of machines (docs/machines.md)"
 
 
@@ -38,6 +41,16 @@ def add_commands(commands: Commands) -> None:
     add_network(parser)
     parser.add_argument("--machines", required=True, metavar="N|FILE", help=MACHINES_HELP)
     add_json(parser)
+    parser = add_command(
+        commands,
+        "machines",
+        machines,
+        "make machines of namespaces on this computer while a command runs (docs/machines.md)",
+    )
+    parser.add_argument("count", type=int, metavar="N", help="number of machines")
+    add_output(parser, f"file that lists them until the command ends; default: {FILE_HERE}")
+    parser.usage = "weft machines N [-o FILE] [-- COMMAND]"
+    parser.set_defaults(program=[])
     parser = add_command(
         commands,
         "agent",
@@ -58,6 +71,23 @@ def agent(arguments: Namespace) -> int:
 
         agent.serve()
     return 0
+
+
+def machines(arguments: Namespace) -> int:
+    """Run a command, or a shell, while there are machines; return its status."""
+    from weft.testbed.cluster.machines_here import MOST, machines_here
+    from weft.testbed.linux.process import need_root
+
+    if not 1 <= arguments.count <= MOST:
+        raise ValueError(f"machines: 1 to {MOST} machines, got {arguments.count}")
+    file = Path(arguments.output or FILE_HERE)
+    if file.exists():
+        raise ValueError(f"machines: {file} exists; choose another file with -o")
+    need_root()
+    program = arguments.program or [os.environ.get("SHELL", "sh")]
+    with machines_here(file, arguments.count):
+        print(f"{file} lists {arguments.count} machines until {program[0]} ends", file=sys.stderr)
+        return subprocess.run(program, check=False).returncode
 
 
 def place(arguments: Namespace) -> int:

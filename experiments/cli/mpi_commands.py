@@ -93,9 +93,11 @@ def _add_placement(parser: ArgumentParser) -> None:
 
 def hosts(arguments: Namespace) -> int:
     """Print the host of each rank."""
+    from weft.experiments.cli.cluster_commands import spread
     from weft.testbed.network.network import RunningNetwork
 
-    topology = RunningNetwork.open(arguments.run).topology
+    network = spread(arguments.run) or RunningNetwork.open(arguments.run)
+    topology = network.topology
     for host in _placed(topology, arguments):
         print(topology.naming.name(host))
     return 0

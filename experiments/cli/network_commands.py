@@ -437,10 +437,15 @@ def rekey(arguments: Namespace) -> int:
 
 def daemon(arguments: Namespace) -> int:
     """Run a node's daemon in the foreground, or stop that of the supervisor."""
+    from weft.experiments.cli.cluster_commands import spread
     from weft.testbed.network import foreground
     from weft.testbed.node_daemon import control
     from weft.testbed.runs.run import ENVIRONMENT
 
+    if spread_run := spread(arguments.run):
+        scheme_there = [arguments.scheme] * (arguments.scheme is not None)
+        words = ["daemon", *scheme_there, *["--stop"] * arguments.stop]
+        spread_run.execute(spread_run.home(arguments.node), words, ["--node", arguments.node])
     network = _open(arguments.run)
     if arguments.stop:
         control.stop(network.run.directory, _node_name(network, arguments.node))

@@ -55,12 +55,14 @@ def _add_rates(parser: ArgumentParser) -> None:
 
 def events(arguments: Namespace) -> int:
     """Print events until the run ends."""
+    from weft.testbed.network.network import entries_of_this_machine
     from weft.testbed.observe import event_stream
     from weft.testbed.runs import run, run_process
 
     need_root()
     event_stream.require(arguments.updates, arguments.pairs)
     record = run.find(arguments.run)
+    entries_of_this_machine(record)
     argv = [record.id, str(arguments.updates), str(arguments.pairs)]
     process = run_process.start(record, event_stream.__name__, argv)
     return run_process.wait(process, record)
@@ -68,6 +70,7 @@ def events(arguments: Namespace) -> int:
 
 def view(arguments: Namespace) -> int:
     """Serve the page until the run ends or Ctrl-C."""
+    from weft.testbed.network.network import entries_of_this_machine
     from weft.testbed.observe import event_stream
     from weft.testbed.runs import run, run_process
 
@@ -75,6 +78,7 @@ def view(arguments: Namespace) -> int:
     event_stream.require(arguments.updates, arguments.pairs)
     require_port(arguments.port)
     record = run.find(arguments.run)
+    entries_of_this_machine(record)
     results = Path(arguments.results)
     rates = arguments.updates, arguments.pairs
     process = start(record, arguments.port, *rates, results, alone=False)

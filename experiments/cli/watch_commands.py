@@ -31,7 +31,14 @@ def add_commands(commands: Commands) -> None:
 
 def log(arguments: Namespace) -> int:
     """Print logs; tail(1) follows them."""
+    from weft.experiments.cli.cluster_commands import spread
+
     record = run.find(arguments.run)
+    if spread_run := spread(record.id):
+        if not arguments.node:
+            raise ValueError(f"log: run {record.id} is on several machines; name a node")
+        words = ["log", *["--follow"] * arguments.follow]
+        spread_run.execute(spread_run.home(arguments.node), words, [arguments.node])
     if arguments.node:
         paths = [log_path(record, arguments.node)]
     else:

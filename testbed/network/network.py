@@ -38,13 +38,36 @@ from weft.testbed.plan.network_plan import NetworkPlan, links_document, links_fr
 from weft.testbed.plan.part import part_from
 from weft.testbed.plan.plane_selection import is_static
 from weft.testbed.runs import private_files, run
-from weft.testbed.runs.run import RunLock
+from weft.testbed.runs.run import RunLock, RunRecord
 from weft.topologies import build
 from weft.topologies.core.link import LinkSpec
 from weft.topologies.core.topology import Topology
 from weft.topologies.core.user_graph import document
 
 BRIDGES = "bridge"  # scheme of a run of testbed/mininet, whose switches are bridges
+
+
+def entries_of_this_machine(record: RunRecord) -> dict[str, Any]:
+    """Return the journal of a live run.
+
+    Raises:
+        ValueError: it is still coming up, on several machines, or a Mininet script's.
+    """
+    entries: dict[str, Any] = record.journal
+    if "topology" not in entries:
+        raise ValueError(f"run {record.id} is still coming up")
+    if machines := entries.get("machines"):
+        raise ValueError(
+            f"run {record.id} is spread over machines {', '.join(machines)}: this command "
+            f"works on one machine only"
+        )
+    if entries["scheme"] == BRIDGES:
+        command = f"ip netns exec {record.namespace('NODE')} COMMAND"
+        raise ValueError(
+            f"run {record.id} is a Mininet script's, and ends with it; {command} runs a "
+            f"command in it"
+        )
+    return entries
 
 
 class RunningNetwork(Handle):
@@ -116,20 +139,7 @@ class RunningNetwork(Handle):
         """
         need_root()
         record = run.find(name)
-        entries = record.journal
-        if "topology" not in entries:
-            raise ValueError(f"run {record.id} is still coming up")
-        if machines := entries.get("machines"):
-            raise ValueError(
-                f"run {record.id} is spread over machines {', '.join(machines)}: this command "
-                f"works on one machine only"
-            )
-        if entries["scheme"] == BRIDGES:
-            command = f"ip netns exec {record.namespace('NODE')} COMMAND"
-            raise ValueError(
-                f"run {record.id} is a Mininet script's, and ends with it; {command} runs a "
-                f"command in it"
-            )
+        entries = entries_of_this_machine(record)
         plan = NetworkPlan(
             record,
             build(entries.get("topology_file") or entries["topology"]),

@@ -306,10 +306,23 @@ def test_without_their_controller_agents_remove_their_parts(machines, name):
 
 def test_what_works_on_one_machine_only_is_refused(machines, name):
     up(name, machines)
-    for words in (["save"], ["rekey"]):
+    for words in (["save"], ["rekey"], ["events"], ["view"]):
         refused = weft(*words, "--run", name, check=False)
         assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
         assert "spread over machines m1, m2" in refused.stderr
+    refused = weft("log", "--run", name, check=False)
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    assert "several machines; name a node" in refused.stderr
+
+
+def test_logs_hosts_and_single_daemons_are_those_of_all_machines(machines, name):
+    up(name, machines)
+    for node in cut_link(name)[1:]:
+        assert weft("log", node, "--run", name).stdout
+        weft("daemon", "--stop", "--node", node, "--run", name)
+        row = next(row for row in status(name)["nodes"] if row["node"] == node)
+        assert not row["pid"]
+    assert weft("hosts", "--run", name).stdout.split() == [f"h{node}" for node in range(20)]
 
 
 def test_a_controller_whose_agents_have_all_died_ends_and_says_so(machines, name):
