@@ -51,18 +51,18 @@ TURN_S = 0.5  # of the loop, at most
 # the stage that waits for all machines: daemons of one would take processors that others may share
 START = "read back"
 Answer = dict[str, Any]
-Form = Mapping[str, type]
+RequestForm = Mapping[str, type]
 # of a beat's answer, what the run's state keeps
 NEWS: Answer = {"lost": [], "longest_pause_s": 0.0, "dropped": 0}
-NETWORK: Form = {"part": dict, "topology": str, "graph": str}
-MADE: Form = {"own_links": dict, "scheme": str, "run": str, "key": str, "options": dict}
-WORDS: Mapping[str, Form] = {
+NETWORK: RequestForm = {"part": dict, "topology": str, "graph": str}
+MADE: RequestForm = {"own_links": dict, "scheme": str, "run": str, "key": str, "options": dict}
+WORDS: Mapping[str, RequestForm] = {
     "facts": NETWORK,
     "apply": {**NETWORK, **MADE},
     "start": {},
     "beat": {"count": int},
 }
-PART: Form = {
+PART: RequestForm = {
     "machine": str,
     "address": str,
     "port": int,
@@ -100,11 +100,11 @@ def request_from(line: bytes) -> dict[str, Any]:
     return checked
 
 
-def _checked(document: Any, form: Form, name: str) -> dict[str, Any]:
+def _checked(document: Any, form: RequestForm, name: str) -> dict[str, Any]:
     """Return `document`; ValueError unless it has all keys of `form`, each of its type."""
     for key, kind in form.items():
         if not isinstance(document, dict) or not isinstance(document.get(key), kind):
-            raise ValueError(f"agent: {name} needs {key!r}, which is a {kind.__name__}")
+            raise ValueError(f"agent: {name} needs {key!r} of type {kind.__name__}")
     return dict(document)
 
 

@@ -31,8 +31,8 @@ ip link set lo up && echo ready && exec sleep infinity
 MOST = 250  # in one network of 256 addresses
 
 
-class Machine:
-    """A machine: the process that keeps it, and the first one inside."""
+class MachineHere:
+    """A machine of machines_here(): the process that keeps it, and the first one inside."""
 
     def __init__(self, name: str, ahead_s: int = 0) -> None:
         """Make it; OSError if the kernel refuses."""
@@ -65,7 +65,7 @@ class Machine:
         self.keeper.wait()
 
 
-def connect(switch: Machine, machines: Sequence[Machine], mtu_bytes: int) -> None:
+def connect(switch: MachineHere, machines: Sequence[MachineHere], mtu_bytes: int) -> None:
     """Join `machines` by a bridge in `switch`, at address() of their numbers from 1."""
     switch.run("ip", "link", "add", "br0", "mtu", str(mtu_bytes), "up", "type", "bridge")
     for number, machine in enumerate(machines, 1):
@@ -85,7 +85,7 @@ def address(number: int) -> str:
     return f"10.99.0.{number}"
 
 
-def lines(machines: Iterable[Machine]) -> Iterator[str]:
+def lines(machines: Iterable[MachineHere]) -> Iterator[str]:
     """Yield the lines of a file of `machines`."""
     yield "machines:"
     for number, machine in enumerate(machines, 1):
@@ -99,8 +99,8 @@ def lines(machines: Iterable[Machine]) -> Iterator[str]:
 
 @contextmanager
 def machines_here(
-    file: Path, count: int, mtu_bytes: int = 1600, kind: type[Machine] = Machine
-) -> Iterator[list[Machine]]:
+    file: Path, count: int, mtu_bytes: int = 1600, kind: type[MachineHere] = MachineHere
+) -> Iterator[list[MachineHere]]:
     """Yield machines m1, m2, ..., which `file` lists; they and the file end with the block.
 
     Raises:

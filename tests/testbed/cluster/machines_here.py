@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[3]
 WEFT = [sys.executable, "-m", "weft.experiments.cli.cli"]
 
 
-class Machine(product.Machine):
+class Machine(product.MachineHere):
     """A machine into which a test looks."""
 
     def namespaces(self) -> list[str]:

@@ -21,6 +21,7 @@ from tests.testbed.cluster.machines_here import (
     machines_here,
     weft,
 )
+from weft.testbed.cluster.agent import NEWS
 from weft.testbed.cluster.controller import requests
 from weft.testbed.cluster.placement import place
 from weft.testbed.linux import interface, netns
@@ -89,11 +90,8 @@ def test_a_request_that_is_carried_out_twice_makes_one_part(tmp_path, name):
         request = request_for(machines, name)
         first = machines.all[0]
         with agent(first) as process:
-            start = {"do": "start"}
-            assert ask(process, request, {"do": "beat"}, request)[1:] == [
-                {"waiting": [], "lost": []},
-                {},
-            ]
+            start, beat = {"do": "start"}, {"do": "beat", "count": 1}
+            assert ask(process, request, beat, request)[1:] == [{"waiting": [], **NEWS}, {}]
             assert not has_daemons(first)  # they wait for those of other machines
             answers = ask(process, start, start, request)
             assert "digest" in answers[0]
@@ -102,9 +100,9 @@ def test_a_request_that_is_carried_out_twice_makes_one_part(tmp_path, name):
             assert len(first.namespaces()) == len(request["part"]["nodes"])
             with agent(first) as second:
                 (answer,) = ask(second, request)
-                assert answer == {"error": f"a run called {name}-1 is up"}
+                assert answer == {"error": f"a run called {name}-1 is up", "wrong_input": True}
             assert len(first.namespaces()) == len(request["part"]["nodes"])
-            assert "error" not in ask(process, {"do": "beat"})[0]
+            assert "error" not in ask(process, beat)[0]
         assert machines.are_empty()
 
 
