@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
+from weft.testbed.cluster.agent import NEWS
 from weft.testbed.cluster.controller import Controller
 from weft.testbed.runs.run import RunRecord
 
@@ -21,15 +22,16 @@ for line in sys.stdin:
         time.sleep(0.01)
         if time.monotonic() > end_s:
             sys.exit("no beat")
-    print(json.dumps({"answer": word, "lost": []}), flush=True)
+    print(json.dumps({"answer": word, **json.loads(sys.argv[3])}), flush=True)
 """
 
 
 def test_a_machine_that_waits_for_a_slower_one_gets_beats(tmp_path):
     """An agent removes its part if it hears nothing for ten seconds."""
     (tmp_path / "agent.py").write_text(AGENT)
+    program = [sys.executable, f"{tmp_path}/agent.py", str(tmp_path)]
     machines = {
-        name: {"name": name, "start": [sys.executable, f"{tmp_path}/agent.py", str(tmp_path), name]}
+        name: {"name": name, "start": [*program, name, json.dumps(NEWS)]}
         for name in ("early", "late")
     }
     journal = {"parts": [], "machines": {name: machines[name] | {"weft": []} for name in machines}}
