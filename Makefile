@@ -2,6 +2,9 @@
 PYTHON := .venv/bin/python
 # What pytest makes of tests is kept from one run to the next: to make it again takes longer than most tests.
 PYTEST := env --unset=PYTHONDONTWRITEBYTECODE $(PYTHON) -m pytest
+# Optional parts that tests do without, as if this machine lacked them: make test WITHOUT=virtual.
+WITHOUT :=
+ABSENT := $(WITHOUT:%=--without=%)
 READY := .venv/.ready
 SUDO := $(if $(filter-out 0,$(shell id --user)),sudo --preserve-env=CI env PYTHONDONTWRITEBYTECODE=1)
 MACHINE := $(shell uname --machine)
@@ -42,24 +45,28 @@ types: $(READY)
 	.venv/bin/mypy
 
 quick-tests: $(READY) $(LIBRARIES)
-	$(PYTEST) $(ALL_CORES) -m "$(PURE) and not slow"
+	$(PYTEST) $(ALL_CORES) $(ABSENT) -m "$(PURE) and not slow"
 
 test: setup check kernel-tests ## what shows that weft works here: check, then tests as root; 12 minutes at most
 
 kernel-tests: setup
-	$(SUDO) $(PYTHON) -m pytest $(ALL_CORES) $(ONCE_MORE) -m "$(ON_KERNEL) and not slow"
-	$(SUDO) $(PYTHON) -m pytest $(ONCE_MORE) -m "($(UNDER_UML)) and not slow"
+	$(SUDO) $(PYTHON) -m pytest $(ALL_CORES) $(ONCE_MORE) $(ABSENT) -m "$(ON_KERNEL) and not slow"
+	$(SUDO) $(PYTHON) -m pytest $(ONCE_MORE) $(ABSENT) -m "($(UNDER_UML)) and not slow"
 
-test-all: setup check ## every test, the slow ones, too, and a part of them in virtual time; an hour at most
-	[ -z "$$(apt-cache show linux-source-6.12 2>/dev/null)" ] || $(MAKE) uml-kernel # Ubuntu has none
-	[ -z "$$(apt-cache show linux-source-6.12 2>/dev/null)" ] || $(PYTHON) -m pytest --clock virtual $(ONCE_MORE) $(ON_BOTH_CLOCKS)
-	$(MAKE) kernel-tests
-	$(SUDO) $(PYTHON) -m pytest $(ONCE_MORE) -m "($(UNDER_UML)) and slow"
+# Ubuntu has no source of the kernel for virtual time.
+test-all: setup ## every test: first as on a fresh machine, then what is slow or in virtual time; 40 minutes at most
+	$(MAKE) --no-print-directory test WITHOUT=virtual
+	if [ -n "$$(apt-cache show linux-source-6.12 2>/dev/null)" ]; then $(MAKE) --no-print-directory uml-kernel virtual-tests; fi
+	$(SUDO) $(PYTHON) -m pytest $(ONCE_MORE) -m "uml and slow"
 	$(PYTEST) $(ALL_CORES) -m "$(PURE) and slow"
 	$(SUDO) $(PYTHON) -m pytest $(ALL_CORES) $(ONCE_MORE) -m "$(ON_KERNEL) and slow"
 
-test-clean: ## demo and test on a fresh clone in a clean Debian 12 of their own; needs root
-	$(if $(SUDO),sudo --preserve-env) tools/clean_root.sh demo test
+virtual-tests: setup
+	$(PYTHON) -m pytest --clock virtual $(ONCE_MORE) $(ON_BOTH_CLOCKS)
+	$(SUDO) $(PYTHON) -m pytest $(ONCE_MORE) -m virtual
+
+test-clean: ## demo and test on a fresh clone in a clean Debian 12, as a user of its own with sudo; needs root
+	$(if $(SUDO),sudo --preserve-env) tools/clean_root.sh --user demo test
 
 test-virtual: setup uml-kernel ## the kernel tests under the virtual clock, each file on a kernel of its own
 	$(PYTHON) -m pytest --clock virtual
@@ -129,4 +136,4 @@ clean: ## remove what make has made
 	rm --recursive --force .venv build dist docs/_build docs/reference *.egg-info .mypy_cache .ruff_cache .hypothesis .numba_cache $(BPF_OBJECTS) $(LIBRARIES)
 	find . -name __pycache__ -prune -exec rm --recursive {} +
 
-.PHONY: help setup demo check style types quick-tests test kernel-tests test-all test-clean test-mininet chaos fuzz test-virtual uml-kernel kernel-wheel bench $(BENCHES) figures pages docs dist bpf clean
+.PHONY: help setup demo check style types quick-tests test kernel-tests virtual-tests test-all test-clean test-mininet chaos fuzz test-virtual uml-kernel kernel-wheel bench $(BENCHES) figures pages docs dist bpf clean
