@@ -60,7 +60,7 @@ def iproute(fd: int) -> IPRoute:
     return IPRoute(use_socket=opened)
 
 
-def encoded(kind: str, command: str, **parameters: Any) -> NetlinkMessage:
+def encoded(kind: str, command: str, /, **parameters: Any) -> NetlinkMessage:
     """Return the change that IPRoute's method `kind` would make, for a batch in many namespaces.
 
     An error quotes it in pyroute2's words: ip.rule("add", priority=100, table=254).

@@ -7,7 +7,6 @@ and links before and after start().  Names and removal follow the same rules.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from mininet.log import debug
 
 from weft.testbed.linux import clock, interface, netlink, netns
 from weft.testbed.linux.interface import NamedDevice
+from weft.testbed.linux.iproute import encoded
 from weft.testbed.linux.process import need_root
 from weft.testbed.network import clean, network
 from weft.testbed.plan import network_plan as plan
@@ -148,11 +148,11 @@ class Lan:
         self.change(node, [plan.new_bridge(bridge)])
         if stp:
             # the shortest times that the kernel takes, in hundredths of a second
-            options = ["forward_delay", "200", "hello_time", "100", "stp_state", "1"]
+            options = {"br_forward_delay": 200, "br_hello_time": 100, "br_stp_state": 1}
             if priority is not None:
-                options += ["priority", str(priority)]
-            command = ["ip", "-n", self.run.namespace(node), "link", "set", node, "type", "bridge"]
-            subprocess.run([*command, *options], check=True)
+                options["br_priority"] = priority
+            change = encoded("link", "set", index=bridge.ifindex, kind="bridge", **options)
+            self.spaces[node].netlink.request([change])
         return bridge
 
     def attach(self, port: VethEnd, bridge: int) -> None:

@@ -6,8 +6,6 @@ mininet_classes.py.
 
 from __future__ import annotations
 
-import json
-import subprocess
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -20,6 +18,7 @@ if TYPE_CHECKING:
     from weft.testbed.mininet.lan import Lan
     from weft.testbed.mininet.lan_ports import LanPort
 
+FORWARDING, BLOCKING = 3, 4  # states of a bridge's port (linux/if_bridge.h)
 OPENFLOW_PARAMETERS = (
     "datapath",
     "failMode",
@@ -123,16 +122,11 @@ class LanSwitch(LanNode):
         """Return True if the bridge forwards; a spanning tree needs some seconds."""
         if not self.stp:
             return True
-        command = ["ip", "-n", self.namespace, "-j", "-d", "link", "show", "master", self.name]
-        output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        ports = json.loads(output or "[]")
-        states = [port["linkinfo"]["info_slave_data"]["state"] for port in ports]
-        return all(state in ("forwarding", "blocking") for state in states)
-
-    def dpctl(self, *args: str) -> str:
-        """Return a hint, because a bridge has no OpenFlow."""
-        name = self.name
-        return f"{name} is a bridge that learns, without OpenFlow; see {name} bridge fdb show\n"
+        states = [
+            port.get_nested("IFLA_LINKINFO", "IFLA_INFO_SLAVE_DATA", "IFLA_BRPORT_STATE")
+            for port in self.ip.link("dump", master=self.bridge.ifindex)
+        ]
+        return all(state in (FORWARDING, BLOCKING) for state in states)
 
 
 class LanController(LanNode):

@@ -22,6 +22,7 @@ from mininet.log import setLogLevel
 from mininet.node import CPULimitedHost, Node
 from mininet.topo import LinearTopo, SingleSwitchTopo, Topo
 
+from weft.testbed.linux.clock import wait_until
 from weft.testbed.mininet.net import Net
 
 pytestmark = pytest.mark.kernel
@@ -300,3 +301,28 @@ def test_hosts_reach_the_machine_by_a_nat_and_clean_removes_it_after_sigkill(
         one["ifname"] for one in json.loads(told) if one["ifname"] not in ("lo", "ifb0", "ifb1")
     ] == []
     assert clean.processes(run_name, journal["namespaces"]) == []
+
+
+@pytest.mark.slow
+def test_a_spanning_tree_blocks_one_port_of_a_circle():
+    with Net() as net:
+        switches = [net.addSwitch(f"s{i}", stp=True, prio=100 + i) for i in range(3)]
+        assert switches[0].connected()  # it has no port yet
+        for i in range(3):
+            net.addLink(switches[i], switches[i - 1])
+        assert not all(switch.connected() for switch in switches)
+        wait_until("the tree is there", lambda: all(switch.connected() for switch in switches))
+        seen = []
+        for i, switch in enumerate(switches):
+            bridge = shown(switch, "link", "show", switch.name)[0]["linkinfo"]["info_data"]
+            keys = ("stp_state", "forward_delay", "hello_time", "priority")
+            assert [bridge[key] for key in keys] == [1, 200, 100, 100 + i]
+            ports = shown(switch, "link", "show", "master", switch.name)
+            seen += [port["linkinfo"]["info_slave_data"]["state"] for port in ports]
+        assert sorted(seen) == ["blocking", *5 * ["forwarding"]]
+
+
+def shown(switch, *words):
+    """Return what `ip` shows in the namespace of a switch."""
+    command = ["ip", "-n", switch.namespace, "-j", "-d", *words]
+    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
