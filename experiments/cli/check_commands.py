@@ -129,6 +129,8 @@ def report_of(played: Played) -> Report:
         "points": sum(row["points"] for row in rows),
         "of": sum(row["of"] for row in rows),
         "late_ms": round(1000 * played.late_s, 3),
+        "fidelity": played.fidelity.verdict if played.fidelity else None,
+        "fidelity_worst": played.fidelity.offender if played.fidelity else None,
         "checks": rows,
     }
 
@@ -179,6 +181,8 @@ def show_report(report: Report) -> None:
         if row["hint"] and not row["passed"]:
             print(f"\n{row['check']}\n  hint: {row['hint']}")
     print(f"\n{report['points']} of {report['of']} points")
+    if report["fidelity"]:
+        print(f"fidelity: {report['fidelity']}, {report['fidelity_worst']}")
     if report["late_ms"] > LATE_MS:
         print(f"weft: an event was {report['late_ms']:.0f} ms late", file=sys.stderr)
 

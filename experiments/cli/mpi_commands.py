@@ -146,6 +146,8 @@ def mpirun(arguments: Namespace) -> int:
     need_root()
     with lab_commands.brought_up(lab, routing) as network:
         outcome = mpi.run(network, job)
+    if outcome.fidelity:
+        print(f"weft: {outcome.fidelity.line}", file=sys.stderr)
     if outcome.failure:
         print(f"weft: mpirun: {outcome.failure}", file=sys.stderr)
     return outcome.status

@@ -19,6 +19,7 @@ from weft.testbed.labs.judgement import CheckVerdict
 from weft.testbed.labs.lab_file import Lab
 from weft.testbed.labs.timeline import LabCheck, LabEvent
 from weft.testbed.linux import clock
+from weft.testbed.measure.fidelity import FidelityReport, judged
 from weft.testbed.measure.outage import MOST_PER_SECOND, OutageProbe, OutageTable
 from weft.testbed.measure.ping import ping
 from weft.testbed.measure.traceroute import ForwardingTables, trace
@@ -45,10 +46,14 @@ class CheckResult(NamedTuple):
 
 
 class Played(NamedTuple):
-    """Results of all checks in the order of the file, and the largest lateness of an event in s."""
+    """Results of all checks in the order of the file, and the largest lateness of an event in s.
+
+    fidelity: whether the machine kept up; None under the virtual clock.
+    """
 
     results: tuple[CheckResult, ...]
     late_s: float
+    fidelity: FidelityReport | None = None
 
 
 class Step(NamedTuple):
@@ -66,14 +71,17 @@ def play(network: RunningNetwork, lab: Lab) -> Played:
         OSError: the kernel refused an event.
     """
     player = Player(network)
+    reports: list[FidelityReport] = []
     try:
-        late_s = player.run(lab)
-        verdicts = [player.verdict(number) for number in range(len(lab.checks))]
-        for name in player.traffic:
-            player.goodput_bps(name)
+        with judged(network, reports.append):
+            late_s = player.run(lab)
+            verdicts = [player.verdict(number) for number in range(len(lab.checks))]
+            for name in player.traffic:
+                player.goodput_bps(name)
     finally:
         player.stop()
-    return Played(tuple(map(CheckResult, lab.checks, verdicts)), late_s)
+    fidelity = next(iter(reports), None)
+    return Played(tuple(map(CheckResult, lab.checks, verdicts)), late_s, fidelity)
 
 
 def begin(function: Callable[[], T]) -> Future[T]:

@@ -17,8 +17,8 @@ unexplained drops.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -113,6 +113,11 @@ class FidelityReport:
         if self.verdict == self.worst.verdict:
             return str(self.worst)
         return f"{next(iter(self.not_measured))}: not measured"
+
+    @property
+    def line(self) -> str:
+        """Return the verdict and its cause, such as "fidelity: WARN, processor pressure 100 %"."""
+        return f"fidelity: {self.verdict}, {self.offender}"
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as JSON-able values."""
@@ -356,6 +361,21 @@ def at_most(
 def _first(counts: Mapping[int, int], name: Callable[[int], str]) -> str:
     """Return the name of the first node with a count above 0."""
     return next((name(node) for node, count in counts.items() if count), "")
+
+
+@contextmanager
+def judged(net: NetworkHandle, tell: Callable[[FidelityReport], object]) -> Iterator[None]:
+    """Watch `net` during a measurement, and pass the report to `tell` after it.
+
+    An error in the block passes unjudged.  Under the virtual clock, which has no load, nothing is
+    watched: reference packets would change what is measured.
+    """
+    if clock.is_virtual():
+        yield
+        return
+    with Fidelity(net) as fidelity:
+        yield
+    tell(fidelity.report)
 
 
 def gap_verdict(p90: float, p99: float) -> str:

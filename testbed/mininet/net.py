@@ -10,12 +10,16 @@ With `routing`, or if switches form a cycle, they are routers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from mininet.log import output
+
 from weft.daemons.core.registry import usual
+from weft.testbed.measure.fidelity import PASS, FidelityReport, judged
 from weft.testbed.mininet.bridged_net import BridgedNet
 from weft.testbed.mininet.link_faults import LanLinks
 from weft.testbed.mininet.mininet_arguments import Arguments
@@ -168,6 +172,20 @@ class Net(BridgedNet):
     @property
     def identity(self) -> RunRecord:
         return self.lan.run if self.bridged else self.up.run
+
+    @contextmanager
+    def judged(self, *, always: bool = True) -> Iterator[None]:
+        def tell(report: FidelityReport) -> None:
+            if always or report.verdict != PASS:
+                output(f"*** {report.line}\n")
+
+        if self.bridged:
+            yield
+            if always:
+                output("*** fidelity: not measured, switches of this network are bridges\n")
+            return
+        with judged(self.up, tell):
+            yield
 
     @property
     def stages(self) -> dict[str, float]:

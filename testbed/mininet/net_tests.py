@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 from mininet.log import output
@@ -26,6 +27,14 @@ class NetTests:
     @property
     def identity(self) -> RunRecord:
         """Return the run of the hosts."""
+        raise NotImplementedError
+
+    def judged(self, *, always: bool = True) -> AbstractContextManager[None]:
+        """Watch the network during a measurement, and print its fidelity after it.
+
+        Args:
+            always: print PASS, too.
+        """
         raise NotImplementedError
 
     @staticmethod
@@ -73,17 +82,16 @@ class NetTests:
             raise ValueError(f"iperf: l4Type is TCP or UDP, not {l4Type!r}")
         output(f"*** Iperf: testing {l4Type} bandwidth between {client} and {server}\n")
         udp_rate_bps = rate_bps_of(udpBw) if l4Type == "UDP" else None
-        ends = [endpoint(host) for host in (client, server)]
-        try:
+        with self.judged(), ExitStack() as stack:
+            ends = [endpoint(host) for host in (client, server)]
+            for end in ends:
+                stack.callback(os.close, end.netns)
             spec = IperfSpec(seconds=seconds, udp_rate_bps=udp_rate_bps)
             result = between(ends[0], ends[1], spec, self.identity.id, port=port)
-        finally:
-            for end in ends:
-                os.close(end.netns)
-        rates = [rate_text(rate_bps, fmt) for rate_bps in (result.goodput_bps, result.sent_bps)]
-        if udp_rate_bps is not None:
-            rates.insert(0, udpBw)
-        output(f"*** Results: {rates}\n")
+            rates = [rate_text(rate_bps, fmt) for rate_bps in (result.goodput_bps, result.sent_bps)]
+            if udp_rate_bps is not None:
+                rates.insert(0, udpBw)
+            output(f"*** Results: {rates}\n")
         return rates
 
     def runCpuLimitTest(self, cpu: float, duration: int = 5) -> list[float]:

@@ -15,14 +15,16 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations, groupby
 from pathlib import Path
 from typing import BinaryIO
 
 from weft.testbed.linux import clock
+from weft.testbed.measure.fidelity import FidelityReport, judged
 from weft.testbed.measure.ping import ping
 from weft.testbed.network import clean
 from weft.testbed.runs import node_command, private_files, run_process
@@ -135,11 +137,13 @@ class MpiOutcome:
     status: exit status of the first rank that failed, else of mpirun; 128 + n after signal n.
     failed_rank: that rank; None if none failed.
     failure: a line that names the rank, or mpirun, and its status; empty after success.
+    fidelity: whether the machine kept up; None under the virtual clock.
     """
 
     status: int
     failed_rank: int | None = None
     failure: str = ""
+    fidelity: FidelityReport | None = None
 
 
 class UnreachableHosts(OSError):
@@ -237,13 +241,20 @@ def run(
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         argv = _command(net, launcher, job, folder, path)
         variables = node_command.environment(net.identity) | settings() | {JOB: str(folder)}
-        sinks: list[Sink] = [stdout, stderr]
-        if job.tagged:
-            sinks = [_relabel(stack, launcher.mpi, sink) for sink in sinks]
+        sinks = [_sink(stack, launcher.mpi, job, sink) for sink in (stdout, stderr)]
         stack.callback(lambda: clean.kill(clean.marked(JOB, str(folder))))
         _charge_calls(stack)
-        status = _wait(argv, os.environ | variables, sinks, job.timeout_s, folder / "failed")
-        return _outcome(net, job, status, folder / "failed")
+        failed = folder / "failed"
+        wait = partial(_wait, argv, os.environ | variables, sinks, job.timeout_s, failed)
+        return _outcome(net, job, failed, *_judged(net, wait))
+
+
+def _judged(net: NetworkHandle, wait: Callable[[], int]) -> tuple[int, FidelityReport | None]:
+    """Return what `wait` returns, and the fidelity meanwhile."""
+    reports: list[FidelityReport] = []
+    with judged(net, reports.append):
+        status = wait()
+    return status, next(iter(reports), None)
 
 
 def _limit_queued_bytes(stack: ExitStack, net: NetworkHandle) -> None:
@@ -283,13 +294,17 @@ def _charge_calls(stack: ExitStack) -> None:
         SYSCALL_FILE.write_text(cost_ns)
 
 
-def _outcome(net: NetworkHandle, job: MpiJob, status: int, failed: Path) -> MpiOutcome:
+def _outcome(
+    net: NetworkHandle, job: MpiJob, failed: Path, status: int, fidelity: FidelityReport | None
+) -> MpiOutcome:
     """Return the outcome of a job whose mpirun ended with `status`."""
     if not failed.exists():
-        return MpiOutcome(status, None, f"mpirun ended with {_words(status)}" if status else "")
+        failure = f"mpirun ended with {_words(status)}" if status else ""
+        return MpiOutcome(status, None, failure, fidelity)
     rank, status = map(int, failed.read_text().split())
     host = net.topology.naming.name(job.hosts[rank])
-    return MpiOutcome(status, rank, f"rank {rank} on {host} ended with {_words(status)}")
+    failure = f"rank {rank} on {host} ended with {_words(status)}"
+    return MpiOutcome(status, rank, failure, fidelity)
 
 
 def _words(status: int) -> str:
@@ -320,8 +335,10 @@ def _command(
     return node_command.command(net.identity, name(job.hosts[0]), argv)
 
 
-def _relabel(stack: ExitStack, mpi: Mpi, sink: Sink) -> int:
-    """Return a pipe into `sink`; lines that `mpi` has tagged begin with `RANK: ` there."""
+def _sink(stack: ExitStack, mpi: Mpi, job: MpiJob, sink: Sink) -> Sink:
+    """Return `sink`, or a pipe into it by which tags of `mpi` become `RANK: `."""
+    if not job.tagged:
+        return sink
     command = ["sed", "--unbuffered", "--regexp-extended", f"s/{mpi.tagged}/\\1: /"]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=sink)
     stack.callback(process.wait)

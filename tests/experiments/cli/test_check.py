@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from weft.experiments.cli.cli import main
+from weft.testbed.measure.fidelity import ORDER
 from weft.testbed.runs import run
 
 ROOT = Path(__file__).parents[3]
@@ -120,6 +121,7 @@ def test_an_output_is_that_of_its_command_and_impossible_traffic_is_an_error(tmp
     assert wrong.stderr.splitlines()[-1].startswith(line)
     file.write_text(WRONG.replace(", congestion: nosuch", ""))
     right = weft("check", file, "--clock", "real", "--trust", "--json")
+    assert json.loads(right.stdout)["fidelity"] in ORDER
     (row,) = json.loads(right.stdout)["checks"]
     assert (row["passed"], row["measured"]) == (False, "down")
 

@@ -22,6 +22,7 @@ from weft.testbed.measure.fidelity import (
     add_component,
     at_most,
     gap_verdict,
+    judged,
 )
 from weft.testbed.traffic.iperf import IperfSpec, iperf
 from weft.topologies.core.link import LinkSpec, Mbps
@@ -45,6 +46,32 @@ def test_limits():
         FAIL,
     ]
     assert at_most("x", 1e9, "%", 1, None).verdict == WARN
+
+
+def test_a_report_in_one_line_has_the_verdict_and_its_cause():
+    pressed = at_most("processor pressure", 100, "%", 75, None)
+    assert report(pressed).line == "fidelity: WARN, processor pressure 100 %"
+
+
+def test_the_virtual_clock_is_not_judged(monkeypatch):
+    monkeypatch.setattr(clock, "is_virtual", lambda: True)
+    told = []
+    with judged(SimpleNamespace(), told.append):
+        pass
+    assert told == []
+
+
+@pytest.mark.kernel
+@pytest.mark.real_clock("nothing is judged under the virtual clock")
+def test_a_measurement_is_judged_and_an_error_is_not(network):
+    net = network("star:n=2", LINK)
+    told = []
+    with judged(net, told.append):
+        iperf(net, 0, 1, IperfSpec(seconds=1))
+    assert [component.name for component in told[0].components if "dequeue" in component.name]
+    with pytest.raises(ValueError, match="wrong"), judged(net, told.append):
+        raise ValueError("wrong")
+    assert len(told) == 1
 
 
 def report(*components: Component, decisive: bool = True) -> FidelityReport:

@@ -1,4 +1,5 @@
 import os
+import re
 import subprocess
 
 import pytest
@@ -6,6 +7,7 @@ import pytest
 from tests import optional_parts
 from weft.testbed.linux import netns, tc
 from weft.testbed.linux.clock import wait_until
+from weft.testbed.measure.fidelity import Fidelity, FidelityReport, at_most
 from weft.testbed.network import clean, impair
 from weft.testbed.runs import hosts_file, run
 from weft.topologies.core.link import LinkSpec, Mbps
@@ -144,6 +146,40 @@ def test_the_command_line_outlives_every_mistake_and_has_our_commands(net, tmp_p
         ", 0% packet loss",
     ):
         assert words in said, words
+
+
+@pytest.mark.real_clock("nothing is judged under the virtual clock")
+def test_a_rate_stands_beside_the_fidelity_of_its_measurement(net, caplog):
+    setLogLevel("output")
+    try:
+        net.iperf(seconds=1)
+    finally:
+        setLogLevel("warning")
+    said = [record.getMessage() for record in caplog.records]
+    assert re.search(r"\*\*\* fidelity: (PASS|WARN|FAIL), \S", said[-1])
+
+
+@pytest.mark.real_clock("nothing is judged under the virtual clock")
+@pytest.mark.parametrize(("limit_percent", "lines"), [(1e9, 0), (-1.0, 1)])
+def test_a_command_of_a_node_ends_with_the_fidelity_unless_it_is_pass(
+    net, tmp_path, caplog, monkeypatch, limit_percent, lines
+):
+    def judge(fidelity):
+        pressure = at_most("processor pressure", 0.0, "%", limit_percent, None)
+        return FidelityReport(1.0, (pressure,), {}, decisive=True)
+
+    monkeypatch.setattr(Fidelity, "_judge", judge)
+    script = tmp_path / "script"
+    script.write_text("h0 ping -c1 h3\nstatus\n")
+    setLogLevel("output")
+    try:
+        with open(os.devnull) as nothing:
+            CommandLine(net, stdin=nothing, script=str(script))
+    finally:
+        setLogLevel("warning")
+    said = "".join(record.getMessage() for record in caplog.records)
+    assert said.count("*** fidelity: WARN, processor pressure 0 %\n") == lines
+    assert said.count("fidelity") == lines
 
 
 def test_an_interface_carries_what_config_says_in_its_direction_only(net):
