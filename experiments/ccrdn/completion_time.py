@@ -179,7 +179,7 @@ EXPERIMENT = Experiment(
             "part of the time until the next end within which all ends are taken together",
             unit="fraction",
             least=0,
-            most=0.99,
+            most=0.2,
         ).over(0.05),
         "apply": common.APPLY.over("algorithm"),
     },

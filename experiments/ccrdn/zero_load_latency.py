@@ -106,7 +106,7 @@ def seconds_python(run: Run, pairs: Pairs) -> float:
     """Return the CPU time (s) that the daemons' Python functions take for `pairs`."""
     network = graph_of(run).network
     tries = policy(run.text("routing"), least_level=least_level(run))
-    table = tabulate(network.rule, network.t, 1)
+    table = tabulate(network.rule, network.t, min(1, len(network.t) - 1))
     with np.errstate(over="ignore"):  # of unsigned words
         ends = [tuple(map(int, pair(pairs, index))) for index in range(pairs.total)]
     begin_s = clock.cpu_s()

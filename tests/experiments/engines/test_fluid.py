@@ -209,7 +209,7 @@ def test_waiting_takes_longer_than_sending_all_at_once_on_idle_links():
         ({"causality": "some"}, "no causality 'some'"),
         ({"sharing": "fair"}, "no sharing 'fair'"),
         ({"routing": "bfs"}, "this experiment routes millions of pairs by compiled schemes"),
-        ({"resolution": "1.0"}, "resolution must lie in"),
+        ({"resolution": "0.99"}, "resolution must lie in"),
         (
             {"topology": "dcell:n=3,k=1", "workload": "many-all-to-all:group=13"},
             "group must be at most 12 in dcell",
