@@ -4,7 +4,8 @@ should.
 A block of commands is fenced as `console`; a command begins with $, and with sudo where it takes
 root.  What stands before a block says what becomes of it: `<!-- run -->` and `<!-- run as root -->`
 are run by tests, in the order of the page and in one folder, in which `<!-- file: NAME -->` puts
-the block behind it.  Commands of all other blocks, of indented ones and within sentences are
+the block behind it.  Lines behind a command that `<!-- run -->` runs are its output, whose numbers
+may differ by a tenth.  Commands of all other blocks, of indented ones and within sentences are
 parsed: options, experiments, parameters, networks and schemes must be there. Those that have
 --dry-run are run with it.
 """
@@ -17,6 +18,7 @@ import importlib.util
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -53,6 +55,13 @@ class Block(NamedTuple):
     what: str
     kind: str
     text: str
+
+    def steps(self) -> list[tuple[str, str]]:
+        """Return each command with the output that the page shows; "" where it shows none."""
+        parts = re.split(r"^\$ ", self.text.replace("\\\n", ""), flags=re.MULTILINE)[1:]
+        return [
+            (command, output) for command, _, output in (part.partition("\n") for part in parts)
+        ]
 
     def commands(self) -> list[str]:
         """Return its commands without the prompt, each with the lines that continue it."""
@@ -235,6 +244,7 @@ def follow(tmp_path):
     programs = tmp_path / "bin"
     programs.mkdir()
     (tmp_path / "work").mkdir()
+    shutil.copytree(ROOT / "examples/deflection", tmp_path / "work/examples/deflection")
     how = "--quiet --no-index --no-deps --no-build-isolation --target"
     for name, text in {
         "weft": 'exec "$WEFT_PYTHON" -P -m weft.experiments.cli.cli "$@"',
@@ -258,7 +268,7 @@ def follow(tmp_path):
         for block in blocks(PAGES[page]):
             if block.what.startswith("file: "):
                 (tmp_path / "work" / block.what.removeprefix("file: ")).write_text(block.text)
-            for command in block.commands() if block.what == kind else ():
+            for command, output in block.steps() if block.what == kind else ():
                 done = subprocess.run(
                     ["bash", "-c", command],
                     cwd=tmp_path / "work",
@@ -267,10 +277,34 @@ def follow(tmp_path):
                     text=True,
                 )
                 assert done.returncode == 0, f"{page}: {command}: {done.stderr}"
+                assert not output or alike(done.stdout, output), f"{page}: {command}: {done.stdout}"
                 ran += 1
         return ran
 
     return run
+
+
+def alike(printed: str, shown: str) -> bool:
+    """Return whether two outputs differ in nothing but numbers, by a tenth, and blanks."""
+    texts = [" ".join(text.split()) for text in (printed, shown)]
+    words, shown_words = (re.split(r"\b\d+(?:\.\d+)?\b", text) for text in texts)
+    numbers, shown_numbers = (
+        list(map(float, re.findall(r"\b\d+(?:\.\d+)?\b", text))) for text in texts
+    )
+    return words == shown_words and numbers == pytest.approx(shown_numbers, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("printed", "equal"),
+    [
+        ("h0 h4  (4 hops, 2.1 ms)\n", True),
+        ("h0 h4  (4 hops, 2.9 ms)\n", False),
+        ("h0 h5  (4 hops, 2.1 ms)\n", False),
+        ("no path\n", False),
+    ],
+)
+def test_an_output_that_a_page_does_not_show_is_seen(printed, equal):
+    assert alike(printed, "h0 h4  (4 hops, 2.0 ms)\n") == equal
 
 
 def with_blocks(kind: str) -> list[str]:
