@@ -90,6 +90,7 @@ def run_guests(folder: Path, spec: str, routing: str) -> None:
         return uml.run(
             [*ORDINARY, "bash", "-c", script],
             cwd=folder,
+            writable=True,
             memory_mb=MEMORY_MB,
             core=cores[number % len(cores)],
             network=pairs[number][1].fileno(),

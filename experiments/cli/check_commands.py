@@ -147,10 +147,10 @@ def _on_virtual_kernel(lab: Lab, arguments: Namespace, answer: str | None) -> tu
     require_rates(lab)
     path = Path(arguments.lab).resolve()
     words = ["check", path.name, "--clock", "real", "--json", "--trust"]
-    exchange = uml.Exchange({}, [])
+    exchange = uml.Exchange()
     if answer is not None:
         words += ["--answer", str(host_questions.FOLDER / ANSWER)]
-        exchange = uml.Exchange({ANSWER: answer}, [])
+        exchange = uml.Exchange({ANSWER: answer})
     output = io.BytesIO()
     status = uml.run(
         isolated_python.command("weft.experiments.cli.cli", words),

@@ -132,6 +132,7 @@ def uml(arguments: Namespace) -> int:
         memory_mb=arguments.memory_mb,
         core=arguments.core,
         timeout_s=arguments.timeout_s,
+        writable=True,
     )
 
 

@@ -167,5 +167,6 @@ def _mpirun_virtual(arguments: Namespace, job: MpiJob) -> int:
         ["env", *variables, *command, *flags, "--", *job.argv],
         arguments,
         memory_mb=virtual_up.MEMORY_MB + MEMORY_OF_RANK_MB * len(job.hosts),
+        writable=True,
         variables={mpi.SYSCALL_NS: str(cost_ns)},
     )

@@ -79,10 +79,10 @@ def check_costs(costs: Mapping[str, int], clock: str) -> None:
 
 def require_visible(path: str) -> None:
     """Raise ValueError for a file that a kernel for virtual time hides."""
-    from weft.testbed.uml import uml
+    from weft.testbed.uml import confinement
 
     absolute = Path(path).resolve()
-    hidden = any(absolute.is_relative_to(folder) for folder in uml.FRESH)
+    hidden = any(absolute.is_relative_to(folder) for folder in confinement.fresh())
     if hidden and not absolute.is_relative_to(Path.cwd().resolve()):
         raise ValueError(
             f"{path}: --clock virtual has a /{absolute.parts[1]} of its own: begin in "
@@ -119,10 +119,14 @@ def boot(
     arguments: Namespace,
     *,
     memory_mb: int = MEMORY_MB,
+    writable: bool = False,
     variables: Mapping[str, str] | None = None,
     host: OutsideHost | None = None,
 ) -> int:
-    """Run `argv` on a kernel for virtual time with the seed and costs of `arguments`."""
+    """Run `argv` on a kernel for virtual time with the seed and costs of `arguments`.
+
+    writable: whether it may write to the current folder.
+    """
     from weft.testbed.network.bring_up import HOP_NS
     from weft.testbed.uml import uml
 
@@ -133,6 +137,7 @@ def boot(
             syscall_ns=arguments.syscall_ns or 0,
         ),
         memory_mb=memory_mb,
+        writable=writable,
         timeout_s=math.inf,
         env=os.environ | {HOP_NS: str(arguments.hop_ns or 0)} | dict(variables or {}),
         host=host,

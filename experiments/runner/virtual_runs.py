@@ -13,7 +13,6 @@ import os
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from weft.experiments.runner.definition import Experiment, Result, Run, find
@@ -22,10 +21,9 @@ from weft.testbed.linux import clock
 from weft.testbed.machine.machine import machine
 from weft.testbed.network.bring_up import HOP_NS
 from weft.testbed.runs import isolated_python
-from weft.testbed.uml import uml, virtual_kernel
+from weft.testbed.uml import host_questions, uml, virtual_kernel
 
-FOLDER = Path("/run/uml")
-RUN, ANSWER = "run.json", "answer.json"
+RUN = "run.json"  # file inside
 COMPILED = "/tmp/compiled"  # where numba keeps its work inside
 MEMORY_MB = 3000
 LONGEST_S = 86_400.0  # of real time
@@ -45,7 +43,7 @@ def measure(run: Run, *, core: int | None = None) -> VirtualRunResult:
         FileNotFoundError: the kernel is not built and cannot be built.
         ChildProcessError: the kernel died.
     """
-    exchange = uml.Exchange({RUN: json.dumps(run.content)}, [ANSWER])
+    exchange = uml.Exchange({RUN: json.dumps(run.content)})
     seeded = uml.VirtualClock(seed=run.seed + 1, syscall_ns=run.syscall_ns)
     environment = os.environ | {"NUMBA_CACHE_DIR": COMPILED, HOP_NS: str(run.hop_ns)}
     argv = isolated_python.command("weft.experiments.runner.virtual_runs")
@@ -58,9 +56,9 @@ def measure(run: Run, *, core: int | None = None) -> VirtualRunResult:
         env=environment,
         exchange=exchange,
     )
-    if ANSWER not in exchange.results:
+    if not exchange.report:
         raise ChildProcessError(f"{run}: ended with status {status} and without an answer")
-    reply = json.loads(exchange.results[ANSWER])
+    reply = json.loads(exchange.report)
     if "failure" in reply:
         return VirtualRunResult(RunFailure(**reply["failure"]), reply["about"])
     result = find(run.experiment).with_prediction(run, Result(**reply["result"]))
@@ -101,9 +99,9 @@ def answer(run: Run) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Inside User-Mode Linux: measure the run in FOLDER, and write the answer there."""
-    run = Run(**json.loads((FOLDER / RUN).read_text(encoding="utf-8")))
-    (FOLDER / ANSWER).write_text(json.dumps(answer(run)), encoding="utf-8")
+    """Inside User-Mode Linux: measure the run in the file RUN, and report the answer."""
+    run = Run(**json.loads((host_questions.FOLDER / RUN).read_text(encoding="utf-8")))
+    host_questions.report(json.dumps(answer(run)))
 
 
 if __name__ == "__main__":

@@ -1,42 +1,40 @@
 """Run a command under User-Mode Linux: a kernel as an ordinary process, without root or an image.
 
 Debian's kernel for it has netem, RED and DCTCP as modules.  Its root is the host's own
-files, read-only under an overlay that is discarded.  Only the current folder is writable.  The
+files, as far as confinement.py names them, read-only under an overlay that is discarded.  The
 command is root inside, on one processor, with fresh /tmp and /run and only the loopback.  A system
 call takes 65 times as long as outside: delays are exact, but measured processor times mean nothing.
 
-uml-init.sh is the first process inside.  It shares a temporary folder with this one: it reads
-`mounts`, `modules` and `command`, and writes `booted` and `status`.  Two consoles carry the output,
-a third the kernel's messages.  Two libraries are preloaded: uml_xstate.c for processors with AMX,
-and uml_confine.c, because a command inside could mount any folder of the host and write to it.
+uml-init.sh is the first process inside.  It reads a folder of this process: `mounts`, `modules` and
+`command`.  What it and the command say goes to the files of channels.py, and the kernel's messages
+to a console.  Two libraries are preloaded: uml_xstate.c for processors with AMX, and uml_confine.c,
+because a command inside could mount any folder of the host, and might take over its kernel.
 
 With a VirtualClock the kernel is that of virtual_kernel.py, computing takes no time, and every boot
-with the same seed is alike.  The kernel's command line, which seeds random numbers, names no path
-of the host, and output goes to files in the common folder.
+with the same seed is alike.  The kernel's command line names no path of the host.
 """
 
 from __future__ import annotations
 
 import fcntl
-import io
 import os
 import re
 import select
-import selectors
 import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from weft.testbed.linux import clock
-from weft.testbed.uml import virtual_kernel
+from weft.testbed.uml import channels, confinement, virtual_kernel
+from weft.testbed.uml.channels import Channels
 from weft.testbed.uml.host_questions import OutsideHost
 
 KERNEL = "linux.uml"
@@ -47,9 +45,11 @@ QUESTION_POLL_MS = 5  # interval between looks for questions to the host
 INSIDE = "WEFT_UML"  # environment variable of all processes inside
 PACKET_BYTES = 1600  # the most that fits between two instances
 FIRST_DESCRIPTOR = 10  # that GUARD leaves alone
-FRESH = (Path("/tmp"), Path("/run"), Path("/dev/shm"))  # empty inside but for mounts
+MOST_PROCESSES = 2048  # inside, at a time
+MESSAGE_BYTES = 1 << 16  # of the kernel's messages, the last of which are kept
+COMMON = "/proc/self/cwd"  # the folder that the kernel reads from, seen by the kernel
 HERE = Path(__file__).resolve().parent
-PROJECT = HERE.parents[1]
+PROJECT = confinement.PROJECT
 # arguments of the kernel: wall clock at boot; 1 ns for a clock reading and for a failed system call
 # make hosts practically infinitely fast
 VIRTUAL_TIME = (
@@ -65,11 +65,11 @@ PRELOADED = HERE / "uml_preload.so"
 
 # Runs the kernel, which leads a process group of helpers that would outlive it, and ends the group
 # with it.  If this process is killed, its end of standard input closes, and group and folders are
-# removed.
+# removed.  The first line of output is the kernel's process id.
 GUARD = """
 exec 3<&0
 common=$1; memory=$2; shift 2
-setsid "$@" 3<&- &
+setsid sh -c 'echo $$; exec "$@"' weft-uml "$@" 3<&- &
 kernel=$!
 (read -r nothing <&3; rm -r "$common" "$memory"; kill -KILL "$kernel" -"$kernel" 2>/dev/null) &
 wait "$kernel"
@@ -97,22 +97,14 @@ class VirtualClock:
 
 @dataclass
 class Exchange:
-    """Texts that a command inside reads and writes, by the names of their files in /run/uml.
+    """Texts for a command inside, and its report.
 
-    inputs: for the command.
-    result_names: files that it may leave.
-    results: those that it has left.
+    inputs: by the names of their files in /run/uml.
+    report: what it wrote by host_questions.report(); "" if nothing.
     """
 
-    inputs: Mapping[str, str]
-    result_names: Sequence[str]
-    results: dict[str, str] = field(default_factory=dict)
-
-    def collect(self, common: Path) -> None:
-        """Read the results in the folder `common`."""
-        for name in self.result_names:
-            with suppress(FileNotFoundError):
-                self.results[name] = (common / name).read_text(encoding="utf-8")
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    report: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,12 +117,13 @@ class UmlSettings:
         that this process may use.
     timeout_s: in real time.
     stall_s: processor time after which a virtual clock that stands still is an error.
-    cwd: folder of the command; None: that of this process.  It is writable, and so is the project
-        if it contains `cwd`.
+    cwd: folder of the command; None: that of this process.
+    writable: whether the command may write to `cwd`, and to the project if that contains `cwd`; it
+        writes to no other file of the host.
     env: environment of the command; None: that of this process.  Under a virtual clock only
         repeatable() passes.
     stdout, stderr: sinks of its output; None: those of this process.
-    exchange: texts in and out; if set, only /run/uml is writable.
+    exchange: texts in and out.
     host: answers the command's questions under a virtual clock.
     network: descriptor of a socket that carries frames to another instance, as interface vec0; its
         clock is real.
@@ -142,6 +135,7 @@ class UmlSettings:
     timeout_s: float = 600.0
     stall_s: int = 60
     cwd: Path | None = None
+    writable: bool = False
     env: Mapping[str, str] | None = None
     stdout: BinaryIO | None = None
     stderr: BinaryIO | None = None
@@ -149,30 +143,33 @@ class UmlSettings:
     host: OutsideHost | None = None
     network: int | None = None
 
+    @property
+    def folder(self) -> Path:
+        """The folder of the command, without links."""
+        return (self.cwd or Path.cwd()).resolve()
+
     def files(self, argv: Sequence[str]) -> dict[str, str]:
         """Return the files of the common folder from which init starts `argv`."""
-        folder = (self.cwd or Path.cwd()).resolve()
         environment = os.environ if self.env is None else self.env
         if self.virtual:
             environment = repeatable(environment)
         files = {
-            "mounts": _mounts(folder, self.writable()),
-            "command": _command(argv, folder, environment),
+            "mounts": confinement.mounts(self.folder, self.writable_folder()),
+            "command": _command(argv, self.folder, environment),
         }
         return files | dict(self.exchange.inputs if self.exchange else {})
 
-    def writable(self) -> list[Path]:
-        """Return the host's folders that the command may write to."""
-        if self.exchange:
-            return []
-        folder = (self.cwd or Path.cwd()).resolve()
-        root = PROJECT if folder.is_relative_to(PROJECT) else folder
-        if root in (Path("/"), *FRESH) or "\n" in str(root):
+    def writable_folder(self) -> Path | None:
+        """Return the host's folder that the command may write to, if there is one."""
+        if not self.writable:
+            return None
+        root = PROJECT if self.folder.is_relative_to(PROJECT) else self.folder
+        if root in (Path("/"), *confinement.fresh()) or "\n" in str(root):
             raise ValueError(
                 f"User-Mode Linux makes the current folder writable, so it cannot be "
-                f"{str(folder)!r}: use one of yours, without a line break in its name"
+                f"{str(self.folder)!r}: use one of yours, without a line break in its name"
             )
-        return [root]
+        return root
 
 
 class DiedBooting(ChildProcessError):
@@ -226,10 +223,7 @@ def _boot(
             prefix="weft-uml-", dir=_folder_for_memory(uml.memory_mb)
         ) as memory,
     ):
-        status = Machine(common, Path(memory), kernel, core, uml).boot(deadline)
-        if uml.exchange:
-            uml.exchange.collect(common)
-        return status
+        return Machine(common, Path(memory), kernel, core, uml).boot(deadline)
 
 
 def repeatable(environment: Mapping[str, str]) -> dict[str, str]:
@@ -272,7 +266,7 @@ def _kernel(virtual: VirtualClock | None) -> str:
 
 @contextmanager
 def _common_folder(files: Mapping[str, str]) -> Iterator[Path]:
-    """Yield the folder that host and init share, with `files`."""
+    """Yield the folder that init reads from, with `files`."""
     with tempfile.TemporaryDirectory(prefix="weft-uml-") as name:
         common = Path(name)
         shutil.copy(HERE / "uml-init.sh", common / "init")
@@ -281,25 +275,6 @@ def _common_folder(files: Mapping[str, str]) -> Iterator[Path]:
         for file, text in files.items():
             (common / file).write_text(text)
         yield common
-
-
-def _mounts(folder: Path, writable: Sequence[Path]) -> str:
-    """Return the host's folders to mount inside as an fstab(5), outer ones first."""
-    hidden = _hidden() if writable else _hidden(folder)
-    modes = dict.fromkeys(hidden, "ro") | dict.fromkeys(writable, "rw")
-    return "".join(_mount_line(folder, modes[folder]) for folder in sorted(modes))
-
-
-def _mount_line(folder: Path, mode: str) -> str:
-    """Return the line of fstab(5) that mounts a folder of the host."""
-    escaped = str(folder).replace("\\", "\\134").replace(" ", "\\040")
-    return f"none {escaped} hostfs {mode},X-mount.mkdir,{escaped} 0 0\n"
-
-
-def _hidden(*more: Path) -> list[Path]:
-    """Return the host's folders that the overlay does not show, because they lie in FRESH."""
-    needed = sorted({PROJECT, Path(sys.prefix), *more})
-    return [folder for folder in needed if any(folder.is_relative_to(fresh) for fresh in FRESH)]
 
 
 def _command(argv: Sequence[str], folder: Path, environment: Mapping[str, str]) -> str:
@@ -317,12 +292,51 @@ def _command(argv: Sequence[str], folder: Path, environment: Mapping[str, str]) 
     )
 
 
+class Console:
+    """The kernel's process and its last messages; close() it.
+
+    kernel: pidfd of the process, by which alone signals are sent to it; None: it has ended.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        """Read the process id from the first line of `descriptor`."""
+        self._descriptor = descriptor
+        self._messages = b""
+        while b"\n" not in self._messages and self._read():
+            pass
+        number, _, self._messages = self._messages.partition(b"\n")
+        self.kernel: int | None = None
+        with suppress(ProcessLookupError):
+            self.kernel = os.pidfd_open(int(number))
+        self._poll = select.poll()
+        self._poll.register(descriptor, select.POLLIN)
+
+    def has_ended(self, wait_ms: int) -> bool:
+        """Wait for messages; return whether the kernel has ended."""
+        return bool(self._poll.poll(wait_ms)) and not self._read()
+
+    def text(self) -> str:
+        """Return the last messages."""
+        return self._messages.decode(errors="replace").strip()[-2000:] or "no message"
+
+    def close(self) -> None:
+        """Close the pidfd."""
+        if self.kernel is not None:
+            os.close(self.kernel)
+
+    def _read(self) -> bool:
+        """Read messages; return False at their end."""
+        chunk = os.read(self._descriptor, MESSAGE_BYTES)
+        self._messages = (self._messages + chunk)[-MESSAGE_BYTES:]
+        return bool(chunk)
+
+
 @dataclass(frozen=True)
 class Machine:
     """One instance of a kernel.
 
-    common: folder that it shares with this process.
-    memory: folder of the unnamed file that is its memory.
+    common: folder that the kernel reads from.
+    memory: folder of the unnamed file that is its memory, and of its control socket.
     kernel: its program.
     core: its processor.
     """
@@ -334,87 +348,66 @@ class Machine:
     uml: UmlSettings
 
     def boot(self, deadline: float) -> int:
-        """Boot, copy output to the sinks, and return the status that uml-init.sh left."""
+        """Boot, copy output to the sinks, fill in the report, and return the command's status."""
         sinks = [self.uml.stdout or sys.stdout.buffer, self.uml.stderr or sys.stderr.buffer]
-        if self.uml.virtual:
-            return self._boot_virtual(self.uml.virtual, deadline, sinks)
-        return self._boot_real(deadline, sinks)
-
-    def _boot_real(self, deadline: float, sinks: Sequence[BinaryIO]) -> int:
-        """Boot with output over consoles."""
-        consoles = [os.pipe() for _ in sinks]
-        arguments = [
-            f"con{number}=null,fd:{fd}" for number, (_, fd) in enumerate(consoles, start=1)
-        ]
-        descriptors = [fd for _, fd in consoles]
-        if self.uml.network is not None:
-            network = fcntl.fcntl(self.uml.network, fcntl.F_DUPFD_CLOEXEC, FIRST_DESCRIPTOR)
-            arguments.append(f"vec0:transport=fd,fd={network},mtu={PACKET_BYTES}")
-            descriptors.append(network)
-        process = self._start(str(self.common), arguments, pass_fds=descriptors)
-        assert process.stdout
-        messages = io.BytesIO()
-        pipes: dict[int, BinaryIO] = {process.stdout.fileno(): messages}
-        for descriptor in descriptors:
-            os.close(descriptor)
-        for (reader, _), sink in zip(consoles, sinks, strict=True):
-            pipes[reader] = sink
-        try:
-            _pass_on(pipes, deadline)
-        finally:
-            with process:  # closes its pipes, which ends it if it has not ended, and waits
-                for reader, _ in consoles:
-                    os.close(reader)
-        return self._status(messages)
-
-    def _boot_virtual(
-        self, virtual: VirtualClock, deadline: float, sinks: Sequence[BinaryIO]
-    ) -> int:
-        """Boot with output to files in the common folder."""
-        process = self._start("/proc/self/cwd", virtual.arguments())
-        assert process.stdout
-        messages = io.BytesIO()
-        with ExitStack() as stack:
-            tails = []
-            for name, sink in zip(("out", "err"), sinks, strict=True):
-                (self.common / name).touch()
-                tails.append((stack.enter_context(open(self.common / name, "rb")), sink))
-            stack.enter_context(process)
-            console = process.stdout.fileno()
-            os.set_blocking(console, False)
-            self._follow(console, tails, messages, deadline)
-        return self._status(messages)
+        with Channels(self.common) as ends:
+            copy = partial(ends.copy, sinks)
+            with self._start() as process:  # its end closes its pipes, which ends the kernel
+                assert process.stdout
+                with closing(Console(process.stdout.fileno())) as console:
+                    self._follow(console, ends, copy, deadline)
+            copy()
+            status = self._status(ends, console)
+            if self.uml.exchange:
+                self.uml.exchange.report = ends.report()
+            return status
 
     def _follow(
-        self,
-        console: int,
-        tails: Sequence[tuple[BinaryIO, BinaryIO]],
-        messages: BinaryIO,
-        deadline: float,
+        self, console: Console, ends: Channels, copy: Callable[[], None], deadline: float
     ) -> None:
         """Copy output and answer questions until the kernel ends; raise TimeoutError."""
         host = self.uml.host
-        poll = select.poll()
-        poll.register(console, select.POLLIN)
         poll_ms = QUESTION_POLL_MS if host else OUTPUT_POLL_MS
-        over = False
-        while not over:
+        while True:
             try:
-                over = _ended(console, poll.poll(poll_ms), messages)
-                _copy(tails)
-                if host:
-                    host.attend(self.common, partial(_copy, tails))
+                if console.has_ended(poll_ms):
+                    return
+                copy()
+                if host and console.kernel is not None:
+                    host.attend(ends.questions(), console.kernel, self.common, copy)
             except KeyboardInterrupt:
-                if not host:
+                if not host or not host.is_asked:
                     raise
                 host.interrupt(self.common)
             if clock.monotonic() > deadline:
                 raise TimeoutError
-        _copy(tails)
 
-    def _start(
-        self, common: str, arguments: Sequence[str], pass_fds: Sequence[int] = ()
-    ) -> subprocess.Popen[bytes]:
+    def _start(self) -> subprocess.Popen[bytes]:
+        arguments, descriptors = [], []
+        if self.uml.network is not None:
+            network = fcntl.fcntl(self.uml.network, fcntl.F_DUPFD_CLOEXEC, FIRST_DESCRIPTOR)
+            arguments.append(f"vec0:transport=fd,fd={network},mtu={PACKET_BYTES}")
+            descriptors.append(network)
+        (self.common / "memory").symlink_to(self.memory)
+        (self.common / "rules").write_text(
+            confinement.rules(self.common, self.uml.folder, self.uml.writable_folder())
+        )
+        folders = [str(self.common), str(self.memory)]
+        process = subprocess.Popen(
+            ["sh", "-c", GUARD, "weft-uml", *folders, *self._command(arguments)],
+            cwd=self.common,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            pass_fds=descriptors,
+            start_new_session=True,
+        )
+        for descriptor in descriptors:
+            os.close(descriptor)
+        return process
+
+    def _command(self, arguments: Sequence[str]) -> list[str]:
+        """Return the command that becomes the kernel, with more arguments for it."""
         kernel = [
             self.kernel,
             f"mem={self.uml.memory_mb}M",
@@ -422,77 +415,41 @@ class Machine:
             "rootflags=/",
             "ro",
             "quiet",
+            f"init={COMMON}/init",
+            f"weft_uml={COMMON}",
+            f"uml_dir={COMMON}/memory/",
+            "umid=uml",
+            "con=null",
+            "ssl=null",
+            "con0=null,fd:1",
         ]
-        kernel += [f"init={common}/init", f"weft_uml={common}", f"uml_dir={common}/", "umid=uml"]
-        kernel += ["con=null", "ssl=null", "con0=null,fd:1", *arguments]
+        if self.uml.virtual:
+            kernel += self.uml.virtual.arguments()
         # without random addresses, which would change the random numbers under a virtual clock
         pinned = ["setarch", "--addr-no-randomize", "taskset", "--cpu-list", str(self.core)]
-        folders = [self.common, self.memory]
-        writable = "\n".join(map(str, [*folders, "/dev/null", *self.uml.writable()]))
         environment = [
             f"TMPDIR={self.memory}",
             f"LD_PRELOAD={self.common / PRELOADED.name}",
-            f"WEFT_WRITABLE={writable}",
+            f"WEFT_RULES={self.common / 'rules'}",
+            f"WEFT_FILE_BYTES={channels.FILE_BYTES}",
+            f"WEFT_PROCESSES={MOST_PROCESSES}",
             f"TIME_TRAVEL_STALL_S={self.uml.stall_s}",
         ]
-        command = [*map(str, folders), *pinned, "env", *environment, *kernel]
-        return subprocess.Popen(
-            ["sh", "-c", GUARD, "weft-uml", *command],
-            cwd=self.common,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            pass_fds=pass_fds,
-            start_new_session=True,
-        )
+        return [*pinned, "env", *environment, *kernel, *arguments]
 
-    def _status(self, messages: io.BytesIO) -> int:
-        with suppress(FileNotFoundError, ValueError):
-            return int((self.common / "status").read_text())
-        text = messages.getvalue().decode(errors="replace").strip()[-2000:] or "no message"
+    def _status(self, ends: Channels, console: Console) -> int:
+        """Return the command's status; raise ChildProcessError if there is none."""
+        has_booted, status = ends.status()
+        if status is not None:
+            return status
+        text = console.text()
         if stalled := STALLED.search(text):
             raise ChildProcessError(
                 f"the virtual clock stands still: process {stalled[1].strip()} has computed for "
                 f"{self.uml.stall_s} s; it must sleep or poll, or run on the real clock"
             )
-        kind = ChildProcessError if (self.common / "booted").exists() else DiedBooting
+        kind = ChildProcessError if has_booted else DiedBooting
         raise kind(f"User-Mode Linux died: {text}")
-
-
-def _ended(console: int, ready: Sequence[tuple[int, int]], messages: BinaryIO) -> bool:
-    """Read the kernel's messages; return True at their end."""
-    if not ready:
-        return False
-    chunk = os.read(console, 1 << 16)
-    messages.write(chunk)
-    return not chunk
-
-
-def _copy(tails: Sequence[tuple[BinaryIO, BinaryIO]]) -> None:
-    """Copy what each file has gained to its sink."""
-    for file, sink in tails:
-        if chunk := file.read():
-            sink.write(chunk)
-            sink.flush()
-
-
-def _pass_on(pipes: Mapping[int, BinaryIO], deadline: float) -> None:
-    """Copy each pipe to its sink until no writer is left; raise TimeoutError at `deadline`."""
-    with selectors.DefaultSelector() as selector:
-        for pipe in pipes:
-            selector.register(pipe, selectors.EVENT_READ)
-        while selector.get_map():
-            remaining_s = deadline - clock.monotonic()
-            ready = selector.select(remaining_s) if remaining_s > 0 else []
-            if not ready:
-                raise TimeoutError
-            for key, _ in ready:
-                sink = pipes[key.fd]
-                if chunk := os.read(key.fd, 1 << 16):
-                    sink.write(chunk)
-                    sink.flush()
-                else:
-                    selector.unregister(key.fd)
 
 
 def _folder_for_memory(memory_mb: int) -> str:

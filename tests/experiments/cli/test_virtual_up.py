@@ -111,6 +111,23 @@ def test_interrupting_ends_the_command_that_runs_and_leaves_the_network():
     assert weft.returncode == 0
 
 
+@pytest.mark.virtual
+def test_interrupting_while_it_comes_up_ends_it_and_leaves_nothing(tmp_path):
+    with subprocess.Popen(
+        [*COMMAND, "--hop-ns", "1"],
+        cwd=ROOT,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    ) as weft:
+        clock.wait_until("it boots", lambda: [*tmp_path.glob("weft-uml-*/channels/status")])
+        weft.send_signal(signal.SIGINT)
+        assert b"mininet>" not in weft.stdout.read()
+    assert weft.returncode == 130
+    clock.wait_until("nothing is left", lambda: not [*tmp_path.glob("weft-uml-*")])
+
+
 def read_until(lines: Iterable[str], words: str) -> str:
     """What is printed up to the first line with `words`, or if there are none, to the end."""
     read = ""

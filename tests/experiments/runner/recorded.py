@@ -1,7 +1,7 @@
 """Started under a virtual clock: one run, with everything that its networks carry and that its
 daemons say.
 
-Reads /run/uml/run.json and leaves /run/uml/recorded.json: the row, the log of every daemon, and of
+Reads /run/uml/run.json and reports the row, the log of every daemon, and of
 each network how many packets arrived at any interface and the digest of all of them with their
 times, in order.
 """
@@ -15,15 +15,14 @@ import struct
 import time
 from contextlib import suppress
 from dataclasses import asdict
-from pathlib import Path
 
 from weft.experiments.runner.definition import Run, find
 from weft.testbed.linux import netns
 from weft.testbed.network import bring_up
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.runs.run import RunRecord as NetworkRun
+from weft.testbed.uml import host_questions
 
-COMMON = Path("/run/uml")
 ETH_P_ALL, SO_RCVBUFFORCE, SO_TIMESTAMPNS, PACKET_OUTGOING = 3, 33, 35, 4
 BUFFER_BYTES = 1 << 26
 LOOK_S = 0.2  # of virtual time
@@ -101,10 +100,10 @@ def record() -> None:
 
 
 def main() -> None:
-    run = Run(**json.loads((COMMON / "run.json").read_text()))
+    run = Run(**json.loads((host_questions.FOLDER / "run.json").read_text()))
     record()
     row = asdict(find(run.experiment).measure(run))
-    (COMMON / "recorded.json").write_text(json.dumps({"row": row, **told}))
+    host_questions.report(json.dumps({"row": row, **told}))
 
 
 main()

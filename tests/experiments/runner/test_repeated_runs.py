@@ -35,7 +35,7 @@ RUNS = {
 def recorded(name: str, seed: int = 0) -> str:
     """Return the results of recorded.py for an experiment's first cell with the values of RUNS."""
     run = find(name).plan(RUNS[name], seeds=seed + 1, clock="virtual").runs[seed]
-    exchange = uml.Exchange({"run.json": json.dumps(run.content)}, ["recorded.json"])
+    exchange = uml.Exchange({"run.json": json.dumps(run.content)})
     out = io.BytesIO()
     status = uml.run(
         [sys.executable, str(RECORDED)],
@@ -48,7 +48,7 @@ def recorded(name: str, seed: int = 0) -> str:
         stderr=out,
     )
     assert status == 0, out.getvalue().decode()
-    return exchange.results["recorded.json"]
+    return exchange.report
 
 
 first_recorded = cache(recorded)

@@ -196,7 +196,7 @@ def test_what_a_model_says_is_computed_outside(monkeypatch):
 
     def run_and_look(argv, *, exchange, **options):
         status = start(argv, exchange=exchange, **options)
-        inside.append(json.loads(exchange.results[virtual_runs.ANSWER])["result"]["figures"])
+        inside.append(json.loads(exchange.report)["result"]["figures"])
         return status
 
     monkeypatch.setattr(uml, "run", run_and_look)

@@ -70,6 +70,7 @@ def test_two_kernels_hold_one_network_and_notice_a_death(tmp_path):
         return uml.run(
             ["bash", "-c", CONNECT.format(number=number + 1) + scripts[number]],
             cwd=tmp_path,
+            writable=True,
             memory_mb=700,
             core=cores[number % len(cores)],
             network=end.fileno(),
