@@ -83,7 +83,7 @@ def rules(common: Path, folder: Path, writable: Path | None) -> str:
         common: folder that the kernel reads from, with the channels.
         folder, writable: see mounts().
     """
-    readable = [*SYSTEM, virtual_kernel.SYSTEM_CACHE, *of_python(), common, *_content(folder)]
+    readable = [*SYSTEM, *virtual_kernel.folders(), *of_python(), common, *_content(folder)]
     if writable:  # the command is the user's own, and so is where its programs lie
         readable += _programs()
     lines = [
