@@ -121,7 +121,8 @@ def test_interrupting_while_it_comes_up_ends_it_and_leaves_nothing(tmp_path):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     ) as weft:
-        clock.wait_until("it boots", lambda: [*tmp_path.glob("weft-uml-*/channels/status")])
+        clock.wait_until("it starts", lambda: [*tmp_path.glob("weft-uml-*/memory")])
+        clock.wait_until("init runs", lambda: not [*tmp_path.glob("weft-uml-*/channels/status")])
         weft.send_signal(signal.SIGINT)
         assert b"mininet>" not in weft.stdout.read()
     assert weft.returncode == 130
