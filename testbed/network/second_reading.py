@@ -34,8 +34,9 @@ KEYS = {
 }
 # of messages, not of objects; HTB answers with another version
 NO_FIELDS = {"header", "event", "state", "change", "flags", "__align", "__pad", "attrs", "version"}
-# where a new interface goes and its other end; attributes that pyroute2 has no name for
-NOT_LISTED = {"IFLA_NET_NS_FD", "VETH_INFO_PEER", "UNKNOWN"}
+# where a new interface goes and its other end; a number that kernels without RPS do not list;
+# attributes that pyroute2 has no name for
+NOT_LISTED = {"IFLA_NET_NS_FD", "VETH_INFO_PEER", "IFLA_NUM_RX_QUEUES", "UNKNOWN"}
 
 
 def wanted(network: Handle) -> dict[int, list[Planned]]:
@@ -117,7 +118,9 @@ def _difference(planned: Any, present: Any) -> str:
     if isinstance(planned, list) and isinstance(present, list) and len(planned) == len(present):
         return next(filter(None, map(_difference, planned, present)), "")
     if not isinstance(planned, Mapping):
-        return "" if planned == present else f"is {present}, planned {planned}"
+        # what is off, and not listed, is a feature that the kernel lacks
+        same = planned == present or (planned == 0 and present is None)
+        return "" if same else f"is {present}, planned {planned}"
     present = present or {}
     flags, present_flags = planned.get("flags", 0), present.get("flags", 0)
     mask = planned.get("change", flags)
