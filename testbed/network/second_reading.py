@@ -126,13 +126,21 @@ def _difference(planned: Any, present: Any) -> str:
     mask = planned.get("change", flags)
     if (flags ^ present_flags) & mask:
         return f"flags are {present_flags:#x}, planned {flags:#x} of {mask:#x}"
-    fields = {name: value for name, value in planned.items() if value and name not in NO_FIELDS}
-    if planned.get("header") and planned["header"]["type"] == netlink.RTM_NEWTCLASS:
-        fields.pop("parent")  # where that is the discipline the kernel answers with root
-    attributes = [pair for pair in planned.get("attrs", ()) if pair[0] not in NOT_LISTED]
-    for name, value in [*fields.items(), *attributes]:
-        if name == "TCA_OPTIONS" and isinstance(value, str):
-            continue  # packed: of a kind that pyroute2 does not know
+    for name, value in _parts(planned):
         if reason := _difference(value, present.get(name)):
             return f"{name} {reason}"
     return ""
+
+
+def _parts(planned: Message) -> list[tuple[str, Any]]:
+    """Return the fields and attributes to compare, by name."""
+    fields = {name: value for name, value in planned.items() if value and name not in NO_FIELDS}
+    if planned.get("header") and planned["header"]["type"] == netlink.RTM_NEWTCLASS:
+        fields.pop("parent")  # where that is the discipline the kernel answers with root
+    attributes = [
+        (name, value)
+        for name, value in planned.get("attrs", ())
+        # options that stay packed are of a kind that pyroute2 does not know
+        if name not in NOT_LISTED and not (name == "TCA_OPTIONS" and isinstance(value, str))
+    ]
+    return [*fields.items(), *attributes]
