@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 #include "packet_network.h"
 #include "../data_plane/layer_choice.h"
+#include "event_queue.h"
 
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define NONE UINT32_MAX
 #define NS_PER_BYTE_AT_1_BPS 8000000000ull
-#define CHILDREN 4 /* of a node of the heap of events */
-#define LANES 8
+#define LINE_BYTES 64 /* of the processor's cache */
+#define HUGE_PAGE_BYTES (2u << 20)
+/* Events of a lane ahead of the first, whose port or frame, and what these name, is fetched. */
+#define FAR_AHEAD 32
+#define NEAR_AHEAD 12
 
 /* Kinds of events, in their order at one instant: a port is idle, a frame arrives, a deadline of
  * a host or of an end of TCP, a message begins.  The first two are ordered by the time at which
@@ -18,30 +21,32 @@ enum { PORT_IDLE, ARRIVAL, DEADLINE, MESSAGE };
 enum { SENDER, RECEIVER };
 enum { TRIMMABLE, CONTROL, TRIMMED, TRIMMED_AT_HOST };
 
+/* What switches read lies in the first line of the cache. */
 struct frame {
+	uint32_t src, dst;
+	uint8_t code_point, retransmitted, marked;
 	union {
 		struct ndp_packet packet;
 		struct tcp_segment segment;
 	};
-	uint32_t src, dst, next;
-	uint32_t length_bytes;
-	uint8_t code_point, retransmitted, marked;
+};
+
+/* Place of a frame in its queue, apart from it: ports need no more of a frame, and all places fit
+ * into a cache that the frames do not. */
+struct place {
+	uint32_t next, length_bytes;
 };
 
 struct queue {
 	uint32_t first, last, bytes, packets;
 };
 
+/* Two lines of the cache: the queues, and what is counted. */
 struct port {
 	struct queue retransmitted, data, headers;
 	uint32_t peer, headers_in_a_row;
 	uint8_t busy, is_switch, to_host, failed;
-};
-
-/* subject: port, frame, host or message; place: node at which a frame arrives, or end of TCP. */
-struct event {
-	uint64_t time, order;
-	uint32_t kind, subject, place;
+	_Alignas(LINE_BYTES) struct packet_port_counters counters;
 };
 
 /* Of TCP alone: connection: number of the first message of the same flow of TCP; end: packets of
@@ -70,13 +75,6 @@ struct room {
 	size_t count, most;
 };
 
-/* Events that are all scheduled the same time ahead, so that they are in order: a ring. */
-struct lane {
-	uint64_t ahead_ns;
-	struct event *events;
-	size_t first, count, most;
-};
-
 struct packet_network {
 	struct packet_wiring wiring;
 	struct packet_link link;
@@ -84,18 +82,18 @@ struct packet_network {
 	struct packet_layers layers;
 	int is_tcp;
 	struct port *ports;
-	struct packet_port_counters *counters;
+	uint32_t *last_switch; /* of each host, numbered from the first switch */
 	struct ndp_endpoint **endpoints;
 	uint64_t *wakes; /* scheduled deadline of each host */
-	struct lane lanes[LANES];
-	struct event *heap;
-	struct frame *frames;
+	struct event_queue events;
+	char *frames;
+	struct place *places; /* of frames */
 	struct message *messages;
 	struct host_event *ended;
-	struct room heap_room, frame_room, message_room, ended_room;
-	size_t first_ended;
-	uint32_t free_frame;
-	uint64_t now, scheduled, random;
+	struct room message_room, ended_room;
+	size_t first_ended, frames_made, frames_most;
+	uint32_t free_frame, frame_bytes;
+	uint64_t now, random;
 	int error;
 };
 
@@ -114,6 +112,11 @@ static int grow(struct packet_network *n, void **array, struct room *room, size_
 	*array = larger;
 	room->most = most;
 	return 1;
+}
+
+static struct frame *frame_at(const struct packet_network *n, uint32_t index)
+{
+	return (struct frame *)(n->frames + (size_t)index * n->frame_bytes);
 }
 
 /* SplitMix64 (topologies/core/seeded.py). */
@@ -139,128 +142,29 @@ static __u32 *marks_of(void *context, __u32 layer)
 	return 0;
 }
 
-static int earlier(const struct event *a, const struct event *b)
-{
-	return a->time < b->time || (a->time == b->time && a->order < b->order);
-}
-
-static void push_heap(struct packet_network *n, const struct event *event)
-{
-	size_t i = n->heap_room.count;
-
-	if (!grow(n, (void **)&n->heap, &n->heap_room, sizeof(*n->heap)))
-		return;
-	n->heap_room.count++;
-	while (i && earlier(event, &n->heap[(i - 1) / CHILDREN])) {
-		n->heap[i] = n->heap[(i - 1) / CHILDREN];
-		i = (i - 1) / CHILDREN;
-	}
-	n->heap[i] = *event;
-}
-
-static void push_lane(struct packet_network *n, struct lane *lane, const struct event *event)
-{
-	if (lane->count == lane->most) {
-		size_t most = lane->most ? 2 * lane->most : 1024;
-		struct event *events = malloc(most * sizeof(*events));
-
-		if (!events) {
-			n->error = -ENOMEM;
-			return;
-		}
-		for (size_t i = 0; i < lane->count; i++)
-			events[i] = lane->events[(lane->first + i) & (lane->most - 1)];
-		free(lane->events);
-		*lane = (struct lane){ lane->ahead_ns, events, 0, lane->count, most };
-	}
-	lane->events[(lane->first + lane->count++) & (lane->most - 1)] = *event;
-}
-
-/* Return the lane of events `ahead_ns` from now; 0 if the lanes are those of other times. */
-static struct lane *lane_of(struct packet_network *n, uint64_t ahead_ns)
-{
-	struct lane *lane = n->lanes;
-
-	while (lane < n->lanes + LANES && lane->most && lane->ahead_ns != ahead_ns)
-		lane++;
-	if (lane == n->lanes + LANES)
-		return 0;
-	lane->ahead_ns = ahead_ns;
-	return lane;
-}
-
+/* `subject`: port, frame, host or message; `place`: node at which a frame arrives, or end of TCP. */
 static void schedule(struct packet_network *n, uint64_t time, uint32_t kind, uint32_t subject,
 		     uint32_t place)
 {
-	uint64_t class = kind == ARRIVAL ? PORT_IDLE : kind;
-	struct event event = { time, class << 60 | n->scheduled++, kind, subject, place };
-	struct lane *lane = kind <= ARRIVAL ? lane_of(n, time - n->now) : 0;
+	uint32_t rank = kind == ARRIVAL ? PORT_IDLE : kind;
+	int error = schedule_event(&n->events, time, time - n->now, rank, kind, kind <= ARRIVAL,
+				   subject, place);
 
-	if (lane)
-		push_lane(n, lane, &event);
-	else
-		push_heap(n, &event);
-}
-
-static void pop_heap(struct packet_network *n)
-{
-	struct event last = n->heap[--n->heap_room.count];
-	size_t i = 0, count = n->heap_room.count;
-
-	for (;;) {
-		size_t child = CHILDREN * i + 1, best = child;
-		size_t end = child + CHILDREN < count ? child + CHILDREN : count;
-
-		if (child >= count)
-			break;
-		while (++child < end)
-			if (earlier(&n->heap[child], &n->heap[best]))
-				best = child;
-		if (!earlier(&n->heap[best], &last))
-			break;
-		n->heap[i] = n->heap[best];
-		i = best;
-	}
-	n->heap[i] = last;
-}
-
-/* Remove the earliest event up to `time_ns` and fill it in; 0 if there is none. */
-static int pop(struct packet_network *n, uint64_t time_ns, struct event *event)
-{
-	const struct event *first = n->heap_room.count ? n->heap : 0;
-	struct lane *earliest = 0;
-
-	for (struct lane *lane = n->lanes; lane < n->lanes + LANES && lane->most; lane++) {
-		const struct event *head = &lane->events[lane->first];
-
-		if (lane->count && (!first || earlier(head, first))) {
-			first = head;
-			earliest = lane;
-		}
-	}
-	if (!first || first->time > time_ns)
-		return 0;
-	*event = *first;
-	if (earliest) {
-		earliest->first = (earliest->first + 1) & (earliest->most - 1);
-		earliest->count--;
-	} else {
-		pop_heap(n);
-	}
-	return 1;
+	if (error)
+		n->error = error;
 }
 
 /* Ports. */
 
 static void append(struct packet_network *n, struct queue *queue, uint32_t frame)
 {
-	n->frames[frame].next = NONE;
+	n->places[frame].next = NONE;
 	if (queue->first == NONE)
 		queue->first = frame;
 	else
-		n->frames[queue->last].next = frame;
+		n->places[queue->last].next = frame;
 	queue->last = frame;
-	queue->bytes += n->frames[frame].length_bytes;
+	queue->bytes += n->places[frame].length_bytes;
 	queue->packets++;
 }
 
@@ -268,15 +172,15 @@ static uint32_t take(struct packet_network *n, struct queue *queue)
 {
 	uint32_t frame = queue->first;
 
-	queue->first = n->frames[frame].next;
-	queue->bytes -= n->frames[frame].length_bytes;
+	queue->first = n->places[frame].next;
+	queue->bytes -= n->places[frame].length_bytes;
 	queue->packets--;
 	return frame;
 }
 
 static void free_frame(struct packet_network *n, uint32_t frame)
 {
-	n->frames[frame].next = n->free_frame;
+	n->places[frame].next = n->free_frame;
 	n->free_frame = frame;
 }
 
@@ -284,7 +188,7 @@ static void free_frame(struct packet_network *n, uint32_t frame)
 static void serve(struct packet_network *n, uint32_t number)
 {
 	struct port *port = &n->ports[number];
-	struct packet_port_counters *counters = &n->counters[number];
+	struct packet_port_counters *counters = &n->ports[number].counters;
 	struct queue *data =
 		port->retransmitted.first != NONE ? &port->retransmitted : &port->data;
 	int data_waits = data->first != NONE;
@@ -304,9 +208,9 @@ static void serve(struct packet_network *n, uint32_t number)
 		return;
 	}
 	counters->frames++;
-	counters->bytes += n->frames[frame].length_bytes;
+	counters->bytes += n->places[frame].length_bytes;
 	sent = n->now +
-	       NS_PER_BYTE_AT_1_BPS * n->frames[frame].length_bytes / n->link.rate_bps;
+	       NS_PER_BYTE_AT_1_BPS * n->places[frame].length_bytes / n->link.rate_bps;
 	schedule(n, sent, PORT_IDLE, number, 0);
 	schedule(n, sent + n->link.delay_ns, ARRIVAL, frame, port->peer);
 }
@@ -326,7 +230,7 @@ static int trims(struct packet_network *n, const struct port *port, const struct
 static void enqueue_data(struct packet_network *n, uint32_t number, struct queue *data,
 			 uint32_t frame)
 {
-	struct packet_port_counters *counters = &n->counters[number];
+	struct packet_port_counters *counters = &n->ports[number].counters;
 
 	append(n, data, frame);
 	if (data->bytes > counters->most_data_bytes)
@@ -339,15 +243,15 @@ static void enqueue_data(struct packet_network *n, uint32_t number, struct queue
 static void put(struct packet_network *n, uint32_t number, uint32_t index)
 {
 	struct port *port = &n->ports[number];
-	struct packet_port_counters *counters = &n->counters[number];
-	struct frame *frame = &n->frames[index];
+	struct packet_port_counters *counters = &n->ports[number].counters;
+	struct frame *frame = frame_at(n, index);
 	int is_first = frame->retransmitted && n->link.retransmissions_first;
 	struct queue *data = is_first ? &port->retransmitted : &port->data;
 
-	if (frame->code_point == TRIMMABLE && trims(n, port, data, frame->length_bytes)) {
+	if (frame->code_point == TRIMMABLE && trims(n, port, data, n->places[index].length_bytes)) {
 		counters->trimmed++;
 		frame->code_point = port->to_host ? TRIMMED_AT_HOST : TRIMMED;
-		frame->length_bytes = NDP_FRAME_HEADER;
+		n->places[index].length_bytes = NDP_FRAME_HEADER;
 	}
 	if (frame->code_point == TRIMMABLE) {
 		if (port->is_switch && n->link.mark_packets &&
@@ -358,7 +262,7 @@ static void put(struct packet_network *n, uint32_t number, uint32_t index)
 		enqueue_data(n, number, data, index);
 		return;
 	}
-	if (port->headers.bytes + frame->length_bytes > n->link.header_bytes) {
+	if (port->headers.bytes + n->places[index].length_bytes > n->link.header_bytes) {
 		counters->headers_lost++;
 		free_frame(n, index);
 	} else {
@@ -374,8 +278,8 @@ static void put(struct packet_network *n, uint32_t number, uint32_t index)
 static int put_tcp(struct packet_network *n, uint32_t number, uint32_t index)
 {
 	struct port *port = &n->ports[number];
-	struct packet_port_counters *counters = &n->counters[number];
-	struct frame *frame = &n->frames[index];
+	struct packet_port_counters *counters = &n->ports[number].counters;
+	struct frame *frame = frame_at(n, index);
 
 	if (port->data.packets >= n->link.queue_packets) {
 		counters->dropped++;
@@ -393,35 +297,74 @@ static int put_tcp(struct packet_network *n, uint32_t number, uint32_t index)
 
 /* Hosts. */
 
+/* Return memory for many objects, 0 without; large pages save searches for addresses. */
+static void *allocate(size_t count, size_t size)
+{
+	size_t bytes = count * size;
+	size_t unit = bytes < HUGE_PAGE_BYTES ? LINE_BYTES : HUGE_PAGE_BYTES;
+	void *memory;
+
+	bytes = (bytes + unit - 1) / unit * unit;
+	memory = aligned_alloc(unit, bytes);
+	if (memory && unit == HUGE_PAGE_BYTES)
+		madvise(memory, bytes, MADV_HUGEPAGE);
+	return memory;
+}
+
+static int grow_frames(struct packet_network *n)
+{
+	size_t most = n->frames_most ? 2 * n->frames_most : 1024;
+	char *frames = allocate(most, n->frame_bytes);
+	struct place *places = allocate(most, sizeof(*places));
+
+	if (!frames || !places) {
+		free(frames);
+		free(places);
+		n->error = -ENOMEM;
+		return 0;
+	}
+	if (n->frames_made) {
+		memcpy(frames, n->frames, n->frames_made * n->frame_bytes);
+		memcpy(places, n->places, n->frames_made * sizeof(*places));
+	}
+	free(n->frames);
+	free(n->places);
+	n->frames = frames;
+	n->places = places;
+	n->frames_most = most;
+	return 1;
+}
+
 /* Return a free frame, NONE without memory. */
 static uint32_t new_frame(struct packet_network *n)
 {
 	uint32_t index = n->free_frame;
 
 	if (index != NONE) {
-		n->free_frame = n->frames[index].next;
+		n->free_frame = n->places[index].next;
 		return index;
 	}
-	if (!grow(n, (void **)&n->frames, &n->frame_room, sizeof(*n->frames)))
+	if (n->frames_made == n->frames_most && !grow_frames(n))
 		return NONE;
-	return n->frame_room.count++;
+	return n->frames_made++;
 }
 
 static void emit(struct packet_network *n, uint32_t host,
 		 const struct ndp_transmission *transmission)
 {
 	uint32_t index = new_frame(n);
+	struct frame *frame;
 
 	if (index == NONE)
 		return;
-	n->frames[index] = (struct frame){
-		.packet = transmission->packet,
-		.src = host,
-		.dst = transmission->peer,
-		.length_bytes = NDP_FRAME_HEADER + transmission->payload_bytes,
-		.code_point = transmission->payload_bytes ? TRIMMABLE : CONTROL,
-		.retransmitted = transmission->retransmitted,
-	};
+	frame = frame_at(n, index);
+	frame->packet = transmission->packet;
+	frame->src = host;
+	frame->dst = transmission->peer;
+	n->places[index].length_bytes = NDP_FRAME_HEADER + transmission->payload_bytes;
+	frame->code_point = transmission->payload_bytes ? TRIMMABLE : CONTROL;
+	frame->retransmitted = transmission->retransmitted;
+	frame->marked = 0;
 	put(n, n->wiring.first_port[host], index);
 }
 
@@ -484,12 +427,12 @@ static int emit_segment(struct packet_network *n, uint32_t number, uint32_t end,
 		return 0;
 	segment->flow = number;
 	segment->layer = layer_of(n, &m->choices[end], segment);
-	n->frames[index] = (struct frame){
+	*frame_at(n, index) = (struct frame){
 		.segment = *segment,
 		.src = host,
 		.dst = end == SENDER ? m->dst : m->src,
-		.length_bytes = tcp_frame_bytes(m->tcp, segment),
 	};
+	n->places[index].length_bytes = tcp_frame_bytes(m->tcp, segment);
 	return put_tcp(n, n->wiring.first_port[host], index);
 }
 
@@ -645,33 +588,41 @@ static void wake_tcp(struct packet_network *n, uint32_t number, uint32_t end)
 
 /* Switches. */
 
+static const uint32_t *hop_entry(const struct packet_network *n, uint32_t node,
+				 const struct frame *frame)
+{
+	const struct packet_wiring *w = &n->wiring;
+	uint8_t layer = n->is_tcp ? frame->segment.layer : frame->packet.layer;
+	size_t row = (w->layers > 1 ? layer : 0) * (size_t)w->n_switches + node - w->n_hosts;
+
+	return &w->hops[row * w->n_switches + n->last_switch[frame->dst]];
+}
+
 /* Return the output port of `frame` at `node`, a switch; NONE without a next hop. */
 static uint32_t route(struct packet_network *n, uint32_t node, const struct frame *frame)
 {
 	const struct packet_wiring *w = &n->wiring;
-	uint32_t last = w->peer[w->first_port[frame->dst]], hops, choice;
 	uint32_t flow = n->is_tcp ? frame->segment.flow : frame->packet.flow;
-	uint8_t layer = n->is_tcp ? frame->segment.layer : frame->packet.layer;
 	double random = random_fraction(n);
-	size_t pair;
+	uint32_t hops, choice;
+	const uint16_t *set;
 
-	if (last == node)
+	if (n->last_switch[frame->dst] == node - w->n_hosts)
 		return w->last_port[frame->dst];
-	pair = w->layers > 1 ? layer : 0;
-	pair = (pair * w->n_switches + last - w->n_hosts) * w->n_switches + node - w->n_hosts;
-	hops = w->first_hop[pair + 1] - w->first_hop[pair];
+	set = &w->hop_sets[*hop_entry(n, node, frame)];
+	hops = set[0];
 	if (!hops)
 		return NONE;
 	if (w->choice == PACKET_SPRAY)
 		choice = random * hops;
 	else
 		choice = (uint64_t)mix(mix(flow, frame->src), node) * hops >> 32;
-	return w->first_port[node] + w->next_hops[w->first_hop[pair] + choice];
+	return w->first_port[node] + set[1 + choice];
 }
 
 static void arrive(struct packet_network *n, uint32_t index, uint32_t node)
 {
-	struct frame *frame = &n->frames[index];
+	struct frame *frame = frame_at(n, index);
 	uint32_t port;
 	int whole;
 
@@ -680,7 +631,7 @@ static void arrive(struct packet_network *n, uint32_t index, uint32_t node)
 		if (port == NONE) {
 			n->error = -ENETUNREACH;
 		} else if (n->ports[port].failed) {
-			n->counters[port].dropped++;
+			n->ports[port].counters.dropped++;
 			free_frame(n, index);
 		} else if (n->is_tcp) {
 			put_tcp(n, port, index);
@@ -721,18 +672,43 @@ static void begin(struct packet_network *n, uint32_t number)
 
 static void run_event(struct packet_network *n, const struct event *event)
 {
+	uint32_t kind = event_kind(event);
+
 	n->now = event->time;
-	if (event->kind == PORT_IDLE) {
+	if (kind == PORT_IDLE) {
 		serve(n, event->subject);
-	} else if (event->kind == ARRIVAL) {
+	} else if (kind == ARRIVAL) {
 		arrive(n, event->subject, event->place);
-	} else if (event->kind == MESSAGE) {
+	} else if (kind == MESSAGE) {
 		begin(n, event->subject);
 	} else if (n->is_tcp) {
 		wake_tcp(n, event->subject, event->place);
 	} else if (n->wakes[event->subject] <= n->now) { /* else superseded by an earlier one */
 		n->wakes[event->subject] = NDP_NEVER;
 		poll_host(n, event->subject);
+	}
+}
+
+/* Fetch the memory that the next events of a lane will use. */
+static void fetch_ahead(struct packet_network *n, uint32_t lane)
+{
+	const struct event *far = event_ahead(&n->events, lane, FAR_AHEAD);
+	const struct event *near = event_ahead(&n->events, lane, NEAR_AHEAD);
+
+	if (far && event_kind(far) == PORT_IDLE)
+		__builtin_prefetch(&n->ports[far->subject], 1);
+	else if (far)
+		__builtin_prefetch(frame_at(n, far->subject), 1);
+	if (!near)
+		return;
+	if (event_kind(near) == PORT_IDLE) {
+		const struct port *port = &n->ports[near->subject];
+
+		__builtin_prefetch(&port->counters, 1);
+		if (port->data.first != NONE)
+			__builtin_prefetch(&n->places[port->data.first], 1);
+	} else if (near->place >= n->wiring.n_hosts) {
+		__builtin_prefetch(hop_entry(n, near->place, frame_at(n, near->subject)));
 	}
 }
 
@@ -773,17 +749,21 @@ struct packet_network *packet_network_new(const struct packet_wiring *wiring,
 		n->layers = *layers;
 	}
 	n->free_frame = NONE;
-	n->ports = calloc(n_ports, sizeof(*n->ports));
-	n->counters = calloc(n_ports, sizeof(*n->counters));
+	n->frame_bytes = tcp ? 2 * LINE_BYTES : LINE_BYTES;
+	events_init(&n->events);
+	n->ports = allocate(n_ports, sizeof(*n->ports));
+	n->last_switch = calloc(wiring->n_hosts, sizeof(*n->last_switch));
 	n->endpoints = calloc(wiring->n_hosts, sizeof(*n->endpoints));
 	n->wakes = calloc(wiring->n_hosts, sizeof(*n->wakes));
-	if (!n->ports || !n->counters || !n->endpoints || !n->wakes) {
+	if (!n->ports || !n->last_switch || !n->endpoints || !n->wakes) {
 		packet_network_free(n);
 		return 0;
 	}
 	for (uint32_t node = 0; node < nodes; node++)
 		for (uint32_t p = wiring->first_port[node]; p < wiring->first_port[node + 1]; p++)
 			make_port(n, node, p);
+	for (uint32_t host = 0; host < wiring->n_hosts; host++)
+		n->last_switch[host] = wiring->peer[wiring->first_port[host]] - wiring->n_hosts;
 	for (uint32_t host = 0; ndp && host < wiring->n_hosts; host++) {
 		n->wakes[host] = NDP_NEVER;
 		n->endpoints[host] = ndp_new(ndp);
@@ -804,13 +784,12 @@ void packet_network_free(struct packet_network *n)
 	for (size_t i = 0; i < n->message_room.count; i++)
 		tcp_free(n->messages[i].tcp);
 	free(n->ports);
-	free(n->counters);
+	free(n->last_switch);
 	free(n->endpoints);
 	free(n->wakes);
-	free(n->heap);
-	for (size_t i = 0; i < LANES; i++)
-		free(n->lanes[i].events);
+	events_free(&n->events);
 	free(n->frames);
+	free(n->places);
 	free(n->messages);
 	free(n->ended);
 	free(n);
@@ -841,24 +820,30 @@ void packet_network_fail(struct packet_network *n, uint32_t number)
 	for (int i = 0; i < 3; i++) {
 		while (queues[i]->first != NONE) {
 			free_frame(n, take(n, queues[i]));
-			n->counters[number].dropped++;
+			port->counters.dropped++;
 		}
 	}
 }
 
-void packet_network_reroute(struct packet_network *n, const uint32_t *first_hop,
-			    const uint16_t *next_hops)
+void packet_network_reroute(struct packet_network *n, const uint32_t *hops,
+			    const uint16_t *hop_sets)
 {
-	n->wiring.first_hop = first_hop;
-	n->wiring.next_hops = next_hops;
+	n->wiring.hops = hops;
+	n->wiring.hop_sets = hop_sets;
 }
 
 int packet_network_run(struct packet_network *n, uint64_t time_ns)
 {
 	struct event event;
+	int lane;
 
-	while (!n->error && n->first_ended == n->ended_room.count && pop(n, time_ns, &event))
+	while (!n->error && n->first_ended == n->ended_room.count) {
+		lane = pop_event(&n->events, time_ns, &event);
+		if (lane < 0)
+			break;
+		fetch_ahead(n, lane);
 		run_event(n, &event);
+	}
 	return n->error ? n->error : n->first_ended < n->ended_room.count;
 }
 
@@ -883,7 +868,7 @@ const struct tcp_counters *packet_network_flow(const struct packet_network *n, u
 
 const struct packet_port_counters *packet_network_port(const struct packet_network *n, uint32_t port)
 {
-	return &n->counters[port];
+	return &n->ports[port].counters;
 }
 
 uint64_t packet_network_frames(const struct packet_network *n)
@@ -891,6 +876,6 @@ uint64_t packet_network_frames(const struct packet_network *n)
 	uint64_t frames = 0;
 
 	for (uint32_t p = 0; p < n->wiring.first_port[n->wiring.n_hosts + n->wiring.n_switches]; p++)
-		frames += n->counters[p].frames;
+		frames += n->ports[p].counters.frames;
 	return frames;
 }

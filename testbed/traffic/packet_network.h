@@ -16,15 +16,15 @@ enum { PACKET_SPRAY, PACKET_HASH };
  * first_port[node + 1]; port p leads to node peer[p].  A host has one port; last_port[host] is that
  * of its switch to it.
  *
- * next_hops[first_hop[i]] up to next_hops[first_hop[i + 1]], where
- * i = (layer * n_switches + last switch) * n_switches + switch, are the ports of `switch`, numbered
- * from its first port, to the last switch before the destination. */
+ * hop_sets[h], where h = hops[(layer * n_switches + switch) * n_switches + last switch], is the number
+ * of ports of `switch` that lead to the last switch before the destination; they follow, numbered from
+ * its first port.  Equal sets are there once, so that they stay in the processor's cache. */
 struct packet_wiring {
 	const uint32_t *first_port;
 	const uint32_t *peer;
 	const uint32_t *last_port;
-	const uint32_t *first_hop;
-	const uint16_t *next_hops;
+	const uint32_t *hops;
+	const uint16_t *hop_sets;
 	uint32_t n_hosts;
 	uint32_t n_switches;
 	uint32_t layers;
@@ -82,8 +82,8 @@ int packet_network_send(struct packet_network *network, uint64_t time_ns, uint32
 void packet_network_fail(struct packet_network *network, uint32_t port);
 
 /* Route packets by other next hops of the same wiring, which must outlive `network`. */
-void packet_network_reroute(struct packet_network *network, const uint32_t *first_hop,
-			    const uint16_t *next_hops);
+void packet_network_reroute(struct packet_network *network, const uint32_t *hops,
+			    const uint16_t *hop_sets);
 
 /* Run all events up to and including `time_ns`, or until a message has been delivered or finished.
  * Return 1 in the latter case, else 0, -EINVAL for a message that no endpoint can send, -ENOMEM, or

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from ctypes import POINTER, Structure, byref, c_int, c_uint32, c_uint64, c_void_p
 from functools import cache
 from pathlib import Path
@@ -25,6 +25,7 @@ from weft.topologies.core.topology import Topology
 
 SPRAY, HASH = 0, 1
 NO_ECN, CLASSIC_ECN, DCTCP = 0, 1, 2
+WORD_BITS = 64
 INTERRUPTIONS = 200  # of a run, at which Python sees signals
 
 
@@ -137,8 +138,8 @@ class CWiring(Structure):
         ("first_port", c_void_p),
         ("peer", c_void_p),
         ("last_port", c_void_p),
-        ("first_hop", c_void_p),
-        ("next_hops", c_void_p),
+        ("hops", c_void_p),
+        ("hop_sets", c_void_p),
         ("n_hosts", c_uint32),
         ("n_switches", c_uint32),
         ("layers", c_uint32),
@@ -199,12 +200,29 @@ class Arcs(NamedTuple):
 
 
 class NextHops(NamedTuple):
-    """Next hops of packets, as in struct packet_wiring."""
+    """Next hops of packets, as in struct packet_wiring.
 
-    first: NDArray[np.uint32]
-    ports: NDArray[np.uint16]
-    layers: int
+    hops: place in `sets` by layer, switch and last switch, shape (layers, switches, switches).
+    sets: number of ports, and the ports, of each set.
+    choice: SPRAY or HASH.
+    """
+
+    hops: NDArray[np.uint32]
+    sets: NDArray[np.uint16]
     choice: int
+
+    @classmethod
+    def of(cls, numbers: NDArray[np.integer], sets: Sequence[Sequence[int]], choice: int) -> NextHops:
+        """Return next hops from the number of the set in `sets`, shaped as `hops`."""
+        begins = np.cumsum([0, *(1 + len(ports) for ports in sets)])[:-1]
+        flat = [number for ports in sets for number in (len(ports), *ports)]
+        hops = np.ascontiguousarray(begins.astype(np.uint32)[numbers])
+        return cls(hops, np.array(flat, dtype=np.uint16), choice)
+
+    @property
+    def layers(self) -> int:
+        """Return the number of layers."""
+        return len(self.hops)
 
 
 def shortest(topology: Topology, choice: int) -> NextHops:
@@ -212,14 +230,26 @@ def shortest(topology: Topology, choice: int) -> NextHops:
     arcs = Arcs.of(topology)
     graph = RouterArrays.of(topology)
     hops = distances(graph, everything(graph))
-    counts = np.zeros((topology.switches, topology.switches), dtype=np.int64)
-    ports = []
+    words = 1 + int(arcs.port.max(initial=0)) // WORD_BITS
+    # Bit p of a switch's words: port p leads to the last switch.
+    ports = np.zeros((words, topology.switches, topology.switches), dtype=np.uint64)
+    bits = np.uint64(1) << (arcs.port % WORD_BITS).astype(np.uint64)
     for last in np.unique(topology.links[topology.level == 0, 2]) - topology.servers:
         nearer = hops[arcs.tail, last] == hops[arcs.head, last] + 1
-        counts[last] = np.bincount(arcs.tail[nearer], minlength=topology.switches)
-        ports.append(arcs.port[nearer])
-    first = np.concatenate([[0], np.cumsum(counts)]).astype(np.uint32)
-    return NextHops(first, np.concatenate(ports), 1, choice)
+        place = arcs.port[nearer] // WORD_BITS, arcs.tail[nearer], last
+        np.bitwise_or.at(ports, place, bits[nearer])
+    sets, numbers = np.unique(ports.reshape(words, -1), axis=1, return_inverse=True)
+    return NextHops.of(numbers.reshape(1, *hops.shape), [ports_of(row) for row in sets.T], choice)
+
+
+def ports_of(words: NDArray[np.uint64]) -> list[int]:
+    """Return the places of the bits that are set."""
+    return [
+        WORD_BITS * place + bit
+        for place, word in enumerate(words.tolist())
+        for bit in range(WORD_BITS)
+        if word >> bit & 1
+    ]
 
 
 def layered(topology: Topology, tables: NDArray[np.int32]) -> NextHops:
@@ -232,9 +262,8 @@ def layered(topology: Topology, tables: NDArray[np.int32]) -> NextHops:
     arcs = Arcs.of(topology)
     port_to = np.zeros((topology.switches, topology.switches), dtype=np.uint16)
     port_to[arcs.tail, arcs.head] = arcs.port
-    hops = port_to[np.arange(topology.switches), tables]
-    first = np.arange(hops.size + 1, dtype=np.uint32)
-    return NextHops(first, hops.reshape(-1), len(tables), SPRAY)
+    ports = port_to[np.arange(topology.switches), tables].swapaxes(1, 2)
+    return NextHops.of(ports, [[port] for port in range(1 + int(ports.max()))], SPRAY)
 
 
 class PacketNetwork:
@@ -299,8 +328,8 @@ class PacketNetwork:
             ports.first,
             ports.peer.astype(np.uint32),
             last_port,
-            next_hops.first,
-            next_hops.ports,
+            next_hops.hops,
+            next_hops.sets,
         ]
         return CWiring(
             *(array.ctypes.data for array in self._arrays),
@@ -342,9 +371,10 @@ class PacketNetwork:
 
     def reroute(self, next_hops: NextHops) -> None:
         """Route packets by `next_hops`, with as many layers, from now on."""
-        self._arrays[-2:] = next_hops.first, next_hops.ports
-        first, ports = (array.ctypes.data for array in self._arrays[-2:])
-        self._library.packet_network_reroute(self._network, first, ports)
+        self._arrays[-2:] = next_hops.hops, next_hops.sets
+        self._library.packet_network_reroute(
+            self._network, *(array.ctypes.data for array in self._arrays[-2:])
+        )
 
     def run_until(
         self, time_ns: int, on_delivered: Callable[[Delivered], object] = lambda delivered: None

@@ -36,8 +36,8 @@ struct tcp_block {
  * repeated: the first block has arrived before. */
 struct tcp_segment {
 	uint32_t flow, sequence, stamp_ms, window;
-	struct tcp_block blocks[TCP_MOST_BLOCKS];
 	uint8_t kind, n_blocks, layer, reduced, congested, repeated, marked, capable;
+	struct tcp_block blocks[TCP_MOST_BLOCKS];
 };
 
 /* late: packets that arrived behind a later one. */
