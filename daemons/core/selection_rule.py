@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 KERNEL = 0  # number of the rule that leaves the choice to Linux multipath routes
 FLOW_HASH = 2  # number of the rule that hashes flows
+RANDOM = 3  # number of the rule that draws a port for each packet
 NO_QUEUES = (
     "it chooses by what waits in queues, and links without a rate have none; give "
     "them a rate such as 20mbit"
@@ -25,6 +26,7 @@ class SelectionRule:
     compares_queues: True if it compares queue lengths.
     reads_from_first_digit: True if switches of every tier read the whole number of a destination,
         not only the digits that concern their tier.
+    reads_daemons: True if it reads what daemons write beside routes: states, or a table of flows.
     hosts: settings of the hosts' choice among layers, by the names in struct settings of
         testbed/data_plane/layer_choice.h; empty if hosts leave packets as they are.
     """
@@ -33,6 +35,7 @@ class SelectionRule:
     parameters: Mapping[str, int] = field(default_factory=dict)
     compares_queues: bool = False
     reads_from_first_digit: bool = False
+    reads_daemons: bool = False
     hosts: Mapping[str, int] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> int:

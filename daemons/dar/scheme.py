@@ -100,7 +100,9 @@ def rule(options: Options) -> SelectionRule:
     """Return the selection rule."""
     from weft.daemons.load_balancing.scheme import ChoiceRule  # unused by daemons
 
-    return SelectionRule(ChoiceRule.DAR, options, compares_queues=options["detect"] == QUEUE)
+    return SelectionRule(
+        ChoiceRule.DAR, options, compares_queues=options["detect"] == QUEUE, reads_daemons=True
+    )
 
 
 def sizes(topology: Topology) -> tuple[int, int, int]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from weft.daemons.core.actions import Hop
 from weft.daemons.core.node_config import Options
 from weft.daemons.core.scheme import ECN, RoutedPath, Scheme, Selection, for_switches
-from weft.daemons.core.selection_rule import FLOW_HASH, KERNEL, SelectionRule
+from weft.daemons.core.selection_rule import FLOW_HASH, KERNEL, RANDOM, SelectionRule
 from weft.daemons.routing import path_shares, selection, updown
 from weft.daemons.shortest_paths import scheme as shortest_paths
 from weft.topologies.core.address import FabricNaming
@@ -43,7 +43,7 @@ class ChoiceRule(IntEnum):
     KERNEL = KERNEL
     D_MOD_K = 1
     FLOW_HASH = FLOW_HASH
-    RANDOM = 3
+    RANDOM = RANDOM
     ROUND_ROBIN = 4
     DRILL = 5
     TTC = 6

@@ -36,8 +36,6 @@ from weft.testbed.schedules.task_graph import Progress, TaskGraph
 from weft.testbed.schedules.tcp_replay import TcpReplay
 from weft.testbed.traffic import tcp_settings
 from weft.testbed.traffic.packet_network import (
-    HASH,
-    SPRAY,
     NextHops,
     PacketLink,
     PacketNetwork,
@@ -134,8 +132,8 @@ def check(run: Run, topology: Topology) -> None:
         common.check_tcp(run)
     elif run.engine == "fabric":
         transports.check(run)
-        if not rule or rule.rule not in (*KEPT[:2], ChoiceRule.RANDOM):
-            raise ValueError(refused + "take ecmp, rps or fatpaths")
+        if not rule or rule.reads_daemons:
+            raise ValueError(refused + "take another scheme of switches, such as ecmp or drill")
         if rule.hosts and transport.name == "tcp":
             check_layers(run, rule.hosts)
     elif rule and rule.rule not in (*KEPT, *SPREAD):
@@ -239,7 +237,7 @@ def routing(run: Run, topology: Topology) -> tuple[NextHops, int, TcpLayers | No
     rule = scheme.rule(options)
     assert rule, "see check()"
     if not rule.hosts:
-        return shortest(topology, SPRAY if rule.rule == ChoiceRule.RANDOM else HASH), 1, None
+        return shortest(topology, rule), 1, None
     trigger = rule.hosts["trigger"]
     layers = TcpLayers(
         random_start=rule.hosts["start"] > 0,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "packet_network.h"
 #include "../data_plane/layer_choice.h"
+#include "../data_plane/select.h"
 #include "event_queue.h"
 
 #include <string.h>
@@ -13,6 +14,8 @@
 /* Events of a lane ahead of the first, whose port or frame, and what these name, is fetched. */
 #define FAR_AHEAD 32
 #define NEAR_AHEAD 12
+#define FLOWLET_BITS 12 /* of an index of a switch's flowlets */
+#define UDP 17
 
 /* Kinds of events, in their order at one instant: a port is idle, a frame arrives, a deadline of
  * a host or of an end of TCP, a message begins.  The first two are ordered by the time at which
@@ -65,6 +68,17 @@ struct message {
 	uint32_t last, undelivered, unfinished;
 };
 
+/* What a switch remembers of a set of next hops: candidates taken in turn, and DRILL's last winner,
+ * counted from 1. */
+struct set_memory {
+	uint32_t turn, winner;
+};
+
+struct flowlet_entry {
+	uint64_t last_ns;
+	uint32_t candidate;
+};
+
 struct host_event {
 	uint32_t host;
 	struct ndp_event event;
@@ -83,6 +97,8 @@ struct packet_network {
 	int is_tcp;
 	struct port *ports;
 	uint32_t *last_switch; /* of each host, numbered from the first switch */
+	struct set_memory *memories; /* at the place of the set */
+	struct flowlet_entry *flowlets;
 	struct ndp_endpoint **endpoints;
 	uint64_t *wakes; /* scheduled deadline of each host */
 	struct event_queue events;
@@ -598,26 +614,107 @@ static const uint32_t *hop_entry(const struct packet_network *n, uint32_t node,
 	return &w->hops[row * w->n_switches + n->last_switch[frame->dst]];
 }
 
+/* A packet at a switch, and its candidate ports. */
+struct choice {
+	struct packet_network *network;
+	const uint16_t *candidates;
+	uint32_t first_port;
+};
+
+static __always_inline __u32 load_of(void *context, __u32 candidate)
+{
+	const struct choice *choice = context;
+	const struct packet_network *n = choice->network;
+	const struct port *port = &n->ports[choice->first_port + choice->candidates[candidate]];
+
+	return n->wiring.rule.load ?
+		       port->retransmitted.bytes + port->data.bytes + port->headers.bytes :
+		       port->retransmitted.packets + port->data.packets + port->headers.packets;
+}
+
+static __always_inline __u32 draw(void *context)
+{
+	return random_bits(((struct choice *)context)->network) >> 32;
+}
+
+static uint32_t flow_of(const struct packet_network *n, const struct frame *frame)
+{
+	return n->is_tcp ? frame->segment.flow : frame->packet.flow;
+}
+
+static uint32_t host_of(const struct packet_network *n, uint32_t number, const struct frame *frame)
+{
+	const struct digit *digits = (const struct digit *)n->wiring.digits + DIGITS * number;
+
+	return host_number(n->wiring.addresses[frame->dst], digits);
+}
+
+static uint32_t next_flowlet(struct choice *choice, uint32_t number, const struct frame *frame,
+			     uint32_t hops)
+{
+	struct packet_network *n = choice->network;
+	uint32_t seed = mix(n->wiring.rule.seed, number);
+	uint32_t hash = flow_hash(seed, frame->src, frame->dst, flow_of(n, frame), UDP);
+	uint32_t slot = number << FLOWLET_BITS | (hash & ((1 << FLOWLET_BITS) - 1));
+	struct flowlet_entry *entry = &n->flowlets[slot];
+
+	entry->candidate = flowlet(choice, hops, entry->candidate, n->now - entry->last_ns,
+				   n->wiring.rule.gap_us * 1000ull);
+	entry->last_ns = n->now;
+	return entry->candidate;
+}
+
+/* Return the candidate for a packet at switch `number`, as select.bpf.c does (choose_candidate()).
+ *
+ * random: in [0, 1). */
+static uint32_t choose_candidate(struct packet_network *n, uint32_t number,
+				 const struct frame *frame, const uint16_t *set, double random)
+{
+	const struct packet_rule *rule = &n->wiring.rule;
+	uint32_t hops = set[0], node = n->wiring.n_hosts + number;
+	struct choice choice = { n, set + 1, n->wiring.first_port[node] };
+	struct set_memory *memory = &n->memories[set - n->wiring.hop_sets];
+	uint32_t winner;
+
+	if (rule->rule == RANDOM)
+		return random * hops;
+	if (rule->rule == FLOW_HASH || rule->rule == KERNEL)
+		return below(mix(mix(flow_of(n, frame), frame->src), node), hops);
+	if (hops == 1)
+		return 0;
+	switch (rule->rule) {
+	case D_MOD_K:
+		return d_mod_k(host_of(n, number, frame), hops);
+	case TTC:
+		return ttc(&choice, hops, d_mod_k(host_of(n, number, frame), hops), rule->delta,
+			   rule->tie);
+	case ROUND_ROBIN: /* switches begin at different ports */
+		return (mix(rule->seed, number) + memory->turn++) % hops;
+	case DRILL:
+		winner = drill(&choice, hops, rule->m ? memory->winner - 1 : ~0u, rule->d);
+		memory->winner = winner + 1;
+		return winner;
+	case FLOWLET:
+		return next_flowlet(&choice, number, frame, hops);
+	default:
+		return shortest(&choice, hops);
+	}
+}
+
 /* Return the output port of `frame` at `node`, a switch; NONE without a next hop. */
 static uint32_t route(struct packet_network *n, uint32_t node, const struct frame *frame)
 {
 	const struct packet_wiring *w = &n->wiring;
-	uint32_t flow = n->is_tcp ? frame->segment.flow : frame->packet.flow;
+	uint32_t number = node - w->n_hosts;
 	double random = random_fraction(n);
-	uint32_t hops, choice;
 	const uint16_t *set;
 
-	if (n->last_switch[frame->dst] == node - w->n_hosts)
+	if (n->last_switch[frame->dst] == number)
 		return w->last_port[frame->dst];
 	set = &w->hop_sets[*hop_entry(n, node, frame)];
-	hops = set[0];
-	if (!hops)
+	if (!set[0])
 		return NONE;
-	if (w->choice == PACKET_SPRAY)
-		choice = random * hops;
-	else
-		choice = (uint64_t)mix(mix(flow, frame->src), node) * hops >> 32;
-	return w->first_port[node] + set[1 + choice];
+	return w->first_port[node] + set[1 + choose_candidate(n, number, frame, set, random)];
 }
 
 static void arrive(struct packet_network *n, uint32_t index, uint32_t node)
@@ -728,6 +825,19 @@ static void make_port(struct packet_network *n, uint32_t node, uint32_t number)
 	};
 }
 
+/* Make the table of flowlets, if the rule has them; 0 without memory. */
+static int make_flowlets(struct packet_network *n)
+{
+	size_t count = (size_t)n->wiring.n_switches << FLOWLET_BITS;
+
+	if (n->wiring.rule.rule != FLOWLET)
+		return 1;
+	n->flowlets = allocate(count, sizeof(*n->flowlets));
+	for (size_t i = 0; n->flowlets && i < count; i++)
+		n->flowlets[i] = (struct flowlet_entry){ .candidate = NONE };
+	return n->flowlets != 0;
+}
+
 struct packet_network *packet_network_new(const struct packet_wiring *wiring,
 					  const struct packet_link *link,
 					  const struct ndp_parameters *ndp,
@@ -753,9 +863,11 @@ struct packet_network *packet_network_new(const struct packet_wiring *wiring,
 	events_init(&n->events);
 	n->ports = allocate(n_ports, sizeof(*n->ports));
 	n->last_switch = calloc(wiring->n_hosts, sizeof(*n->last_switch));
+	n->memories = calloc(wiring->n_hop_sets, sizeof(*n->memories));
 	n->endpoints = calloc(wiring->n_hosts, sizeof(*n->endpoints));
 	n->wakes = calloc(wiring->n_hosts, sizeof(*n->wakes));
-	if (!n->ports || !n->last_switch || !n->endpoints || !n->wakes) {
+	if (!n->ports || !n->last_switch || !n->memories || !n->endpoints || !n->wakes ||
+	    !make_flowlets(n)) {
 		packet_network_free(n);
 		return 0;
 	}
@@ -785,6 +897,8 @@ void packet_network_free(struct packet_network *n)
 		tcp_free(n->messages[i].tcp);
 	free(n->ports);
 	free(n->last_switch);
+	free(n->memories);
+	free(n->flowlets);
 	free(n->endpoints);
 	free(n->wakes);
 	events_free(&n->events);
@@ -825,11 +939,19 @@ void packet_network_fail(struct packet_network *n, uint32_t number)
 	}
 }
 
-void packet_network_reroute(struct packet_network *n, const uint32_t *hops,
-			    const uint16_t *hop_sets)
+int packet_network_reroute(struct packet_network *n, const uint32_t *hops,
+			   const uint16_t *hop_sets, uint32_t n_hop_sets)
 {
+	struct set_memory *memories = calloc(n_hop_sets, sizeof(*memories));
+
+	if (!memories)
+		return -ENOMEM;
+	free(n->memories);
+	n->memories = memories;
 	n->wiring.hops = hops;
 	n->wiring.hop_sets = hop_sets;
+	n->wiring.n_hop_sets = n_hop_sets;
+	return 0;
 }
 
 int packet_network_run(struct packet_network *n, uint64_t time_ns)

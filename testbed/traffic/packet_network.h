@@ -9,8 +9,20 @@
 #include "ndp_machine.h"
 #include "tcp_machine.h"
 
-/* Choice among the next hops of a packet: any of them at random, or by a hash of its flow. */
-enum { PACKET_SPRAY, PACKET_HASH };
+/* How switches choose among the next hops of a packet: a rule of the data plane and its parameters,
+ * with the names that schemes give them.
+ *
+ * rule: enum rule of ../data_plane/select.h; KERNEL is FLOW_HASH.  seed: of round robin and of the hashes of flowlets. */
+struct packet_rule {
+	uint32_t rule;
+	uint32_t seed;
+	uint32_t load; /* 0: loads are packets, 1: bytes */
+	uint32_t d;    /* DRILL: samples */
+	uint32_t m;    /* 1: the last winner is a candidate again */
+	uint32_t delta; /* TTC: threshold */
+	uint32_t tie;  /* 1: a packet exactly at the threshold is moved */
+	uint32_t gap_us; /* LetFlow */
+};
 
 /* Nodes are the hosts, then the switches.  A node's ports are first_port[node] up to
  * first_port[node + 1]; port p leads to node peer[p].  A host has one port; last_port[host] is that
@@ -18,17 +30,24 @@ enum { PACKET_SPRAY, PACKET_HASH };
  *
  * hop_sets[h], where h = hops[(layer * n_switches + switch) * n_switches + last switch], is the number
  * of ports of `switch` that lead to the last switch before the destination; they follow, numbered from
- * its first port.  Equal sets are there once, so that they stay in the processor's cache. */
+ * its first port.  Equal sets of a switch are there once: they share the memory of its rule, and stay
+ * in the processor's cache.
+ *
+ * addresses: of hosts, IPv4.  digits: that a switch reads of a destination's address, DIGITS of
+ * ../data_plane/select.h's struct digit for each switch. */
 struct packet_wiring {
 	const uint32_t *first_port;
 	const uint32_t *peer;
 	const uint32_t *last_port;
 	const uint32_t *hops;
 	const uint16_t *hop_sets;
+	const uint32_t *addresses;
+	const uint32_t *digits;
 	uint32_t n_hosts;
 	uint32_t n_switches;
+	uint32_t n_hop_sets; /* numbers in hop_sets */
 	uint32_t layers;
-	uint32_t choice;
+	struct packet_rule rule;
 };
 
 /* trim_bytes: capacity of a switch's data queue; hosts queue without limit.  header_bytes: capacity
@@ -81,9 +100,9 @@ int packet_network_send(struct packet_network *network, uint64_t time_ns, uint32
 /* Let a switch's port lose all packets, also those that wait; no switch notices. */
 void packet_network_fail(struct packet_network *network, uint32_t port);
 
-/* Route packets by other next hops of the same wiring, which must outlive `network`. */
-void packet_network_reroute(struct packet_network *network, const uint32_t *hops,
-			    const uint16_t *hop_sets);
+/* Route packets by other next hops of the same wiring, which must outlive `network`; 0 or -ENOMEM. */
+int packet_network_reroute(struct packet_network *network, const uint32_t *hops,
+			   const uint16_t *hop_sets, uint32_t n_hop_sets);
 
 /* Run all events up to and including `time_ns`, or until a message has been delivered or finished.
  * Return 1 in the latter case, else 0, -EINVAL for a message that no endpoint can send, -ENOMEM, or

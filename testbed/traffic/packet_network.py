@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from ctypes import POINTER, Structure, byref, c_int, c_uint32, c_uint64, c_void_p
 from functools import cache
 from pathlib import Path
@@ -16,14 +16,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.daemons.core.selection_rule import FLOW_HASH, RANDOM, SelectionRule
 from weft.daemons.fatpaths.layers import RouterArrays, distances, everything
+from weft.daemons.routing import selection
 from weft.daemons.transport.parameters import Parameters
 from weft.daemons.transport.results import Delivered, EndpointCounters, Finished
 from weft.testbed.traffic import ndp_library
 from weft.testbed.traffic.ndp_library import CCounters, CEvent, CParameters
+from weft.topologies.core.address import FabricNaming
 from weft.topologies.core.topology import Topology
 
-SPRAY, HASH = 0, 1
+# Rules of switches that need no parameters: a random port for each packet, one for each flow.
+SPRAY, HASH = SelectionRule(RANDOM), SelectionRule(FLOW_HASH)
 NO_ECN, CLASSIC_ECN, DCTCP = 0, 1, 2
 WORD_BITS = 64
 INTERRUPTIONS = 200  # of a run, at which Python sees signals
@@ -131,6 +135,22 @@ class SimulatedPortCounters(Structure):
     )
 
 
+class SwitchRule(Structure):
+    """How switches choose among next hops: struct packet_rule."""
+
+    _fields_ = tuple(
+        (name, c_uint32) for name in ("rule", "seed", "load", "d", "m", "delta", "tie", "gap_us")
+    )
+
+    @classmethod
+    def of(cls, rule: SelectionRule, seed: int) -> SwitchRule:
+        """Return `rule` as the library takes it; ValueError for one that it does not carry."""
+        if rule.reads_daemons:
+            raise ValueError("simulated switches carry no rule that reads what daemons write")
+        values = {name: rule[name] for name in ("load", "d", "m", "delta", "tie", "gap_us")}
+        return cls(rule=rule.rule, seed=seed & 0xFFFFFFFF, **values)
+
+
 class CWiring(Structure):
     """struct packet_wiring."""
 
@@ -140,10 +160,13 @@ class CWiring(Structure):
         ("last_port", c_void_p),
         ("hops", c_void_p),
         ("hop_sets", c_void_p),
+        ("addresses", c_void_p),
+        ("digits", c_void_p),
         ("n_hosts", c_uint32),
         ("n_switches", c_uint32),
+        ("n_hop_sets", c_uint32),
         ("layers", c_uint32),
-        ("choice", c_uint32),
+        ("rule", SwitchRule),
     )
 
 
@@ -204,20 +227,12 @@ class NextHops(NamedTuple):
 
     hops: place in `sets` by layer, switch and last switch, shape (layers, switches, switches).
     sets: number of ports, and the ports, of each set.
-    choice: SPRAY or HASH.
+    rule: choice of a switch among the ports of a set.
     """
 
     hops: NDArray[np.uint32]
     sets: NDArray[np.uint16]
-    choice: int
-
-    @classmethod
-    def of(cls, numbers: NDArray[np.integer], sets: Sequence[Sequence[int]], choice: int) -> NextHops:
-        """Return next hops from the number of the set in `sets`, shaped as `hops`."""
-        begins = np.cumsum([0, *(1 + len(ports) for ports in sets)])[:-1]
-        flat = [number for ports in sets for number in (len(ports), *ports)]
-        hops = np.ascontiguousarray(begins.astype(np.uint32)[numbers])
-        return cls(hops, np.array(flat, dtype=np.uint16), choice)
+    rule: SelectionRule
 
     @property
     def layers(self) -> int:
@@ -225,21 +240,37 @@ class NextHops(NamedTuple):
         return len(self.hops)
 
 
-def shortest(topology: Topology, choice: int) -> NextHops:
-    """Return all hops on shortest paths, of which `choice` (SPRAY or HASH) takes one."""
+def shortest(topology: Topology, rule: SelectionRule) -> NextHops:
+    """Return all hops on shortest paths, of which `rule` takes one."""
+    table = np.zeros((1, topology.switches, topology.switches), dtype=np.uint32)
+    flat: list[int] = []
+    for switch, row in enumerate(port_words(topology)):
+        sets, numbers = np.unique(row, axis=1, return_inverse=True)
+        begins = []
+        for ports in map(ports_of, sets.T):
+            begins.append(len(flat))
+            flat += [len(ports), *ports]
+        table[0, switch] = np.array(begins)[numbers.reshape(-1)]
+    return NextHops(table, np.array(flat, dtype=np.uint16), rule)
+
+
+def port_words(topology: Topology) -> NDArray[np.uint64]:
+    """Return sets of ports on shortest paths as bits: bit p of word w is port WORD_BITS * w + p.
+
+    Returns:
+        Words by switch, word and last switch; 0 where the last switch is the switch itself.
+    """
     arcs = Arcs.of(topology)
     graph = RouterArrays.of(topology)
     hops = distances(graph, everything(graph))
-    words = 1 + int(arcs.port.max(initial=0)) // WORD_BITS
-    # Bit p of a switch's words: port p leads to the last switch.
-    ports = np.zeros((words, topology.switches, topology.switches), dtype=np.uint64)
+    count = 1 + int(arcs.port.max(initial=0)) // WORD_BITS
+    words = np.zeros((topology.switches, count, topology.switches), dtype=np.uint64)
     bits = np.uint64(1) << (arcs.port % WORD_BITS).astype(np.uint64)
     for last in np.unique(topology.links[topology.level == 0, 2]) - topology.servers:
         nearer = hops[arcs.tail, last] == hops[arcs.head, last] + 1
-        place = arcs.port[nearer] // WORD_BITS, arcs.tail[nearer], last
-        np.bitwise_or.at(ports, place, bits[nearer])
-    sets, numbers = np.unique(ports.reshape(words, -1), axis=1, return_inverse=True)
-    return NextHops.of(numbers.reshape(1, *hops.shape), [ports_of(row) for row in sets.T], choice)
+        place = arcs.tail[nearer], arcs.port[nearer] // WORD_BITS, last
+        np.bitwise_or.at(words, place, bits[nearer])
+    return words
 
 
 def ports_of(words: NDArray[np.uint64]) -> list[int]:
@@ -263,7 +294,26 @@ def layered(topology: Topology, tables: NDArray[np.int32]) -> NextHops:
     port_to = np.zeros((topology.switches, topology.switches), dtype=np.uint16)
     port_to[arcs.tail, arcs.head] = arcs.port
     ports = port_to[np.arange(topology.switches), tables].swapaxes(1, 2)
-    return NextHops.of(ports, [[port] for port in range(1 + int(ports.max()))], SPRAY)
+    count = 1 + int(ports.max())
+    sets = np.stack([np.ones(count), np.arange(count)], axis=1).astype(np.uint16)
+    return NextHops(np.multiply(ports, 2, dtype=np.uint32, order="C"), sets.reshape(-1), SPRAY)
+
+
+def addresses_of(topology: Topology) -> NDArray[np.uint32]:
+    """Return the IPv4 address of each host."""
+    return np.fromiter(map(topology.naming.address, range(topology.servers)), dtype=np.uint32)
+
+
+def digits_of(topology: Topology) -> NDArray[np.uint32]:
+    """Return what each switch reads of an address, as struct digit; shape (switches, digits, 3)."""
+    naming = topology.naming
+    assert isinstance(naming, FabricNaming), "hosts of a fabric"
+    table = np.zeros((topology.switches, selection.DIGITS, 3), dtype=np.uint32)
+    for switch in range(topology.switches):
+        tier = naming.tier(topology.servers + switch)
+        fields = selection.digits(naming.layout, tier)
+        table[switch, : len(fields)] = fields
+    return table
 
 
 class PacketNetwork:
@@ -274,12 +324,12 @@ class PacketNetwork:
         link: properties of all links.
         transport: parameters of the purified transport or of TCP.
         next_hops: see shortest() and layered().
-        seed: of all random choices.
+        seed: of all random choices, and of the switches' hashes.
         layers: of TCP's hosts; without them flows stay in layer 0.
         path: of the library.
 
     Raises:
-        ValueError: a host has no healthy link, or several.
+        ValueError: a host has no healthy link, or several; switches do not carry the rule.
 
     Attributes:
         delivered, finished: (host, event) of all hosts, in order of time.
@@ -303,7 +353,7 @@ class PacketNetwork:
         self._hosts = topology.servers
         self._messages = 0
         self._ports = PortTable.of(topology)
-        self._wiring = self._wire(topology, next_hops)
+        self._wiring = self._wire(topology, next_hops, seed)
         ndp, tcp = None, None
         if isinstance(transport, TcpParameters):
             tcp = byref(transport)
@@ -315,7 +365,7 @@ class PacketNetwork:
         if not self._network:
             raise MemoryError("no memory for a simulated network")
 
-    def _wire(self, topology: Topology, next_hops: NextHops) -> CWiring:
+    def _wire(self, topology: Topology, next_hops: NextHops, seed: int) -> CWiring:
         """Return the wiring; the library reads its arrays until the network is freed."""
         ports = self._ports
         at_hosts = slice(topology.servers)
@@ -328,15 +378,15 @@ class PacketNetwork:
             ports.first,
             ports.peer.astype(np.uint32),
             last_port,
-            next_hops.hops,
-            next_hops.sets,
+            *(next_hops.hops, next_hops.sets, addresses_of(topology), digits_of(topology)),
         ]
         return CWiring(
             *(array.ctypes.data for array in self._arrays),
             topology.servers,
             topology.switches,
+            len(next_hops.sets),
             next_hops.layers,
-            next_hops.choice,
+            SwitchRule.of(next_hops.rule, seed),
         )
 
     def __del__(self) -> None:
@@ -370,11 +420,13 @@ class PacketNetwork:
             self._library.packet_network_fail(self._network, self._ports.place(node, number))
 
     def reroute(self, next_hops: NextHops) -> None:
-        """Route packets by `next_hops`, with as many layers, from now on."""
-        self._arrays[-2:] = next_hops.hops, next_hops.sets
-        self._library.packet_network_reroute(
-            self._network, *(array.ctypes.data for array in self._arrays[-2:])
+        """Route packets by `next_hops`, with the same rule and as many layers, from now on."""
+        arrays = next_hops.hops, next_hops.sets
+        pointers = (array.ctypes.data for array in arrays)
+        self._check(
+            self._library.packet_network_reroute(self._network, *pointers, len(next_hops.sets))
         )
+        self._arrays[3:5] = arrays
 
     def run_until(
         self, time_ns: int, on_delivered: Callable[[Delivered], object] = lambda delivered: None
@@ -437,7 +489,7 @@ FUNCTIONS: list[ndp_library.FunctionTypes] = [
         [c_void_p, c_uint64, c_uint32, c_uint32, c_uint32, c_uint64, c_uint32],
     ),
     ("packet_network_fail", None, [c_void_p, c_uint32]),
-    ("packet_network_reroute", None, [c_void_p, c_void_p, c_void_p]),
+    ("packet_network_reroute", c_int, [c_void_p, c_void_p, c_void_p, c_uint32]),
     ("packet_network_run", c_int, [c_void_p, c_uint64]),
     ("packet_network_take_event", c_int, [c_void_p, POINTER(c_uint32), POINTER(CEvent)]),
     ("packet_network_host", POINTER(CCounters), [c_void_p, c_uint32]),

@@ -5,6 +5,7 @@ Times are integers in nanoseconds.  Switches spray packets, hash flows, or route
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +19,9 @@ from tests.daemons.transport.trimming_queue import (
     TrimmingQueue,
     frame_of,
 )
-from weft.daemons.routing import updown
+from weft.daemons.core.selection_rule import SelectionRule
+from weft.daemons.load_balancing.scheme import ChoiceRule
+from weft.daemons.routing import selection, updown
 from weft.daemons.routing.selection import below, mix
 from weft.daemons.simulator.event_queue import CALL, PACKET, TICK, EventQueue
 from weft.daemons.simulator.wires import Randomness
@@ -28,6 +31,8 @@ from weft.daemons.transport.results import Delivered, EndpointCounters, Finished
 
 if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology
+
+FLOWLETS, UDP = 1 << 12, 17  # of each switch in packet_network.c; of its hash
 
 # (switch, frame, random number in [0, 1)) -> output port
 RouteFunction = Callable[[int, Frame, float], int]
@@ -132,6 +137,10 @@ class TransportNetwork:
         """Return the counters of all ports by node and port."""
         return {where: queue.counters for where, queue in self._queues.items()}
 
+    def load(self, node: int, port: int, in_bytes: int) -> int:
+        """Return the packets, or the bytes, that wait at a port."""
+        return self._queues[node, port].load(in_bytes)
+
     def _at(self, time_ns: int, call: Callable[[], None]) -> None:
         self.events.push(time_ns, PACKET, call)
 
@@ -212,6 +221,82 @@ def hashed(topology: Topology) -> RouteFunction:
         return ports[below(mix(mix(frame.packet.flow, frame.src), switch), len(ports))]
 
     return route
+
+
+class RuleRoute:
+    """Choice of ports by a rule of the data plane, with the functions of daemons/routing/selection.
+
+    Args:
+        topology: a fabric of switches; in tiers for D-mod-k and TTC.
+        rule: the rule.
+        seed: of round robin and of flowlets' hashes.
+        bits: returns 64 random bits, of the stream that the network draws from, too.
+
+    Attributes:
+        network: that these switches belong to; set before it runs.
+        moved: packets that did not take the first candidate of those that they had.
+    """
+
+    network: TransportNetwork
+
+    def __init__(
+        self, topology: Topology, rule: SelectionRule, seed: int, bits: Callable[[], int]
+    ) -> None:
+        self._naming, self._rule, self._seed = topology.naming, rule, seed & 0xFFFFFFFF
+        self._first = topology.servers
+        self._draw = lambda: bits() >> 32
+        self._turns: Counter[tuple[int, tuple[int, ...]]] = Counter()
+        self._winners: dict[tuple[int, tuple[int, ...]], int] = {}
+        self._flowlets: dict[tuple[int, int], tuple[int, int]] = {}
+        self._hops = {
+            node: [tuple(hop.port for hop in row) for row in updown.next_hops(topology, node)]
+            for node in range(topology.servers, topology.nodes)
+        }
+        self.moved = 0
+
+    def __call__(self, switch: int, frame: Frame, draw: float) -> int:
+        ports = self._hops[switch][frame.dst]
+        if len(ports) == 1:
+            return ports[0]
+        candidate = self._candidate(switch, frame, ports)
+        self.moved += candidate > 0
+        return ports[candidate]
+
+    def _candidate(self, switch: int, frame: Frame, ports: tuple[int, ...]) -> int:
+        rule, n, group = self._rule, len(ports), (switch, ports)
+        if rule.rule == ChoiceRule.ROUND_ROBIN:
+            self._turns[group] += 1
+            return (mix(self._seed, switch - self._first) + self._turns[group] - 1) % n
+        if rule.rule == ChoiceRule.FLOWLET:
+            return self._flowlet(switch, frame, n)
+        if rule.rule == ChoiceRule.D_MOD_K:
+            return self._default(switch, frame, n)
+        loads = [self.network.load(switch, port, rule["load"]) for port in ports]
+        if rule.rule == ChoiceRule.TTC:
+            default = self._default(switch, frame, n)
+            return selection.ttc(loads, default, self._draw(), rule["delta"], rule["tie"])
+        if rule.rule == ChoiceRule.DRILL:
+            remembered = self._winners.get(group, n) if rule["m"] else n
+            draws = [self._draw() for _ in range(min(rule["d"], n))]
+            self._winners[group] = selection.drill(loads, remembered, draws)
+            return self._winners[group]
+        return selection.shortest(loads, self._draw())
+
+    def _default(self, switch: int, frame: Frame, n: int) -> int:
+        naming = self._naming
+        fields = selection.digits(naming.layout, naming.tier(switch))
+        return selection.d_mod_k(selection.host_number(naming.address(frame.dst), fields), n)
+
+    def _flowlet(self, switch: int, frame: Frame, n: int) -> int:
+        number, now = switch - self._first, self.network.now
+        seed = mix(self._seed, number)
+        hashed = selection.flow_hash(seed, frame.src, frame.dst, frame.packet.flow, UDP)
+        slot = number, hashed % FLOWLETS
+        last, last_ns = self._flowlets.get(slot, (n, 0))
+        if last == n or now - last_ns > 1000 * self._rule["gap_us"]:
+            last = below(self._draw(), n)
+        self._flowlets[slot] = last, now
+        return last
 
 
 def layered(

@@ -134,6 +134,12 @@ class TrimmingQueue:
         if not self._busy:
             self._serve(now)
 
+    def load(self, in_bytes: int) -> int:
+        """Return the packets, or the bytes, that wait."""
+        if in_bytes:
+            return sum(self._data_bytes) + self._header_bytes
+        return sum(map(len, (*self._data, self._headers)))
+
     def clear(self) -> None:
         """Lose all frames that wait."""
         for queue in (*self._data, self._headers):

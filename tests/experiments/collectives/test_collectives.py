@@ -140,7 +140,11 @@ def test_the_recorded_training_step_is_that_of_its_writer() -> None:
         ("graph", {"scheme": "drill"}, "the engine graph has no model of drill; take ecmp"),
         ("graph", {"scheme": "fatpaths"}, "has no model of fatpaths; take trigger=none"),
         ("fabric", {"scheme": "fatpaths"}, "take fatpaths with trigger=cut or trigger=gap"),
-        ("fabric", {"scheme": "drill"}, "no model of drill; take ecmp, rps or fatpaths"),
+        (
+            "fabric",
+            {"topology": "clos:n=4,r=4,m=4", "scheme": "dar"},
+            "no model of dar; take another scheme of switches, such as ecmp or drill",
+        ),
         ("fabric", {"size_bytes": "67108865"}, "takes at most 67108864 bytes"),
         ("fabric", {"topology": "dcell:n=3,k=1", "scheme": "dr"}, "must be a fabric of switches"),
         ("kernel", {"transport": "ndp", "delay_us": "0"}, "transport ndp needs --engine fabric"),

@@ -13,7 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.daemons.transport import python_network, trimming_queue
+from weft.daemons.core.selection_rule import SelectionRule
 from weft.daemons.fatpaths import layers
+from weft.daemons.load_balancing.scheme import ChoiceRule
 from weft.daemons.transport.parameters import LayerChoice, Parameters, timeout_ns
 from weft.daemons.transport.results import EndpointCounters
 from weft.testbed.traffic import ndp_library, packet_network
@@ -26,6 +28,16 @@ from weft.topologies.core.user_graph import topology_of
 
 RATE_BPS = 10**10
 NETWORKS = ("star:n=9", "fattree:k=4", "slimfly:q=3,p=2", "jellyfish:n=12,r=4,p=2,seed=1")
+RULES = {
+    "dmodk": SelectionRule(ChoiceRule.D_MOD_K),
+    "rr": SelectionRule(ChoiceRule.ROUND_ROBIN),
+    "micro": SelectionRule(ChoiceRule.DRILL, {"d": 2}),
+    "drill": SelectionRule(ChoiceRule.DRILL, {"d": 3, "m": 1, "load": 1}),
+    "ttc": SelectionRule(ChoiceRule.TTC, {"delta": 2}),
+    "ttc, ties": SelectionRule(ChoiceRule.TTC, {"delta": 1514, "tie": 1, "load": 1}),
+    "jsq": SelectionRule(ChoiceRule.SHORTEST),
+    "letflow": SelectionRule(ChoiceRule.FLOWLET, {"gap_us": 3}),
+}
 Message = tuple[int, int, int, int]  # time, source, destination, size
 
 
@@ -34,6 +46,9 @@ class SplitMixFraction:
 
     def __init__(self, seed: int) -> None:
         self._stream = SplitMix64(seed)
+
+    def bits(self) -> int:
+        return self._stream.bits()
 
     def random(self) -> float:
         return (self._stream.bits() >> 11) * 2.0**-53
@@ -47,7 +62,10 @@ class Routing(NamedTuple):
     next_hops: NextHops
 
 
-def routing(topology: Topology, kind: str) -> Routing:
+def routing(topology: Topology, kind: str, stream: SplitMixFraction, seed: int) -> Routing:
+    if kind in RULES:
+        route = python_network.RuleRoute(topology, RULES[kind], seed, stream.bits)
+        return Routing(1, route, packet_network.shortest(topology, RULES[kind]))
     if kind == "spray":
         return Routing(
             1, python_network.sprayed(topology), packet_network.shortest(topology, SPRAY)
@@ -98,7 +116,8 @@ def run_both(
         known_ns: when switches route around them; 0: never.
     """
     topology = build(spec)
-    count, route, next_hops = routing(topology, kind)
+    stream = SplitMixFraction(seed)
+    count, route, next_hops = routing(topology, kind, stream, seed)
     parameters = Parameters(
         rate_bps=RATE_BPS,
         timeout_ns=timeout_ns(RATE_BPS),
@@ -112,9 +131,9 @@ def run_both(
         retransmissions_first=first,
         mark_packets=mark_packets,
     )
-    in_python = python_network.TransportNetwork(
-        topology, link, parameters, route, SplitMixFraction(seed)
-    )
+    in_python = python_network.TransportNetwork(topology, link, parameters, route, stream)
+    if kind in RULES:
+        route.network = in_python
     compiled_link = PacketLink(
         rate_bps=RATE_BPS,
         delay_ns=link.delay_ns,
@@ -129,7 +148,8 @@ def run_both(
         for network in (in_python, in_c):
             network.send(time_ns, src, dst, flow, size_bytes)
     links = np.flatnonzero(topology.level > 0)[:failed]
-    around = routing(failures.fail_links(topology, links), kind) if known_ns else None
+    damaged = failures.fail_links(topology, links)
+    around = routing(damaged, kind, stream, seed) if known_ns else None
     for network in (in_python, in_c):
         network.run_until(failed_ns)
         network.fail(topology.links[links])
@@ -173,6 +193,46 @@ def test_both_languages_see_the_same_network(compiled: Path, kind: str, data) ->
     in_python, in_c = run_both(spec, kind, messages, seed, header_bytes, compiled, first=first)
     assert in_python == in_c
     assert len(in_c.delivered) == len(messages)
+
+
+@settings(max_examples=10, deadline=None)
+@given(data=st.data())
+@pytest.mark.parametrize("kind", RULES)
+def test_switches_choose_ports_by_the_rules_of_the_data_plane(
+    compiled: Path, kind: str, data
+) -> None:
+    """Compare select.h in the compiled network with selection.py, packet by packet."""
+    spec = data.draw(st.sampled_from(["fattree:k=4", "clos:n=3,r=4,m=3"]))
+    hosts = st.integers(0, build(spec).servers - 1)
+    message = st.tuples(st.integers(0, 20_000), hosts, hosts, st.integers(1, 90_000))
+    messages = data.draw(st.lists(message, min_size=1, max_size=40))
+    messages = [(at, src, dst, size) for at, src, dst, size in messages if src != dst]
+    seed = data.draw(st.integers(0, 1 << 63))
+    in_python, in_c = run_both(spec, kind, messages, seed, 72_000, compiled)
+    assert in_python == in_c
+    assert len(in_c.delivered) == len(messages)
+
+
+@pytest.mark.parametrize("kind", RULES)
+def test_rules_choose_differently_under_load(compiled: Path, kind: str) -> None:
+    """Make sure that the comparison covers full queues and each rule's memory."""
+    messages = [(0, host, (2 * host + 6) % 16, 150_000) for host in range(16) if host != 10]
+    in_python, in_c = run_both("fattree:k=4", kind, messages, 11, 72_000, compiled)
+    assert in_python == in_c
+    others = [
+        run_both("fattree:k=4", other, messages, 11, 72_000, compiled)[1]
+        for other in RULES
+        if other != kind
+    ]
+    assert in_c not in others
+
+
+def test_a_rule_that_simulated_switches_lack_is_refused() -> None:
+    topology = build("fattree:k=4")
+    rule = SelectionRule(ChoiceRule.LBSP, reads_daemons=True)
+    hops = packet_network.shortest(topology, rule)
+    with pytest.raises(ValueError, match=r"^simulated switches carry no rule that reads what daem"):
+        network_of(topology, hops)
 
 
 @settings(max_examples=25, deadline=None)
@@ -242,29 +302,27 @@ def test_headers_are_lost_and_data_is_trimmed_alike(compiled: Path, first: bool)
     assert sum(host.timeouts for host in in_c.hosts) > 0
 
 
+def network_of(topology: Topology, next_hops: NextHops) -> PacketNetwork:
+    return PacketNetwork(
+        topology,
+        PacketLink(rate_bps=RATE_BPS, delay_ns=1000, trim_bytes=72_000, header_bytes=72_000),
+        Parameters(rate_bps=RATE_BPS, timeout_ns=timeout_ns(RATE_BPS)),
+        next_hops,
+        1,
+    )
+
+
 def test_a_host_without_a_link_is_refused() -> None:
     topology = failures.fail_links(build("star:n=4"), [0])
     with pytest.raises(ValueError, match="a host needs one healthy link"):
-        PacketNetwork(
-            topology,
-            PacketLink(rate_bps=1, delay_ns=1, trim_bytes=1, header_bytes=1),
-            Parameters(rate_bps=RATE_BPS, timeout_ns=timeout_ns(RATE_BPS)),
-            packet_network.shortest(topology, SPRAY),
-            1,
-        )
+        network_of(topology, packet_network.shortest(topology, SPRAY))
 
 
 @pytest.mark.parametrize("failed", [["s1-s2"], ["s1-s2:2"], ["s1-s2", "s1-s2:2"]])
 def test_parallel_links_fail_one_by_one(failed: list[str]) -> None:
     topology = topology_of(nx.MultiGraph([("s1", "s2"), ("s1", "s2")]))
     links = topology.links[[topology.link(name) for name in failed]]
-    network = PacketNetwork(
-        topology,
-        PacketLink(rate_bps=RATE_BPS, delay_ns=1000, trim_bytes=72_000, header_bytes=72_000),
-        Parameters(rate_bps=RATE_BPS, timeout_ns=timeout_ns(RATE_BPS)),
-        packet_network.shortest(topology, SPRAY),
-        1,
-    )
+    network = network_of(topology, packet_network.shortest(topology, SPRAY))
     network.fail(links)
     network.send(0, 0, 1, 0, 50_000)
     network.run_until(10**9)
