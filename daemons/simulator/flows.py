@@ -44,6 +44,10 @@ class Flows:
         self._topology = network.topology
         self._nodes = network.nodes
         self._live: dict[FiveTuple, tuple[int, int]] = {}
+        # Asked for at every packet and report, so computed once.
+        self._leaves = [
+            network.topology.neighbours(host)[0][0] for host in range(network.topology.servers)
+        ]
         self._queues = PacketQueues(self, events, tell)
 
     def begin(self, src: int, dst: int, ports: int = 0) -> FiveTuple:
@@ -127,7 +131,7 @@ class Flows:
     def _start(self, flow: FiveTuple) -> int:
         """Return the number of the hop, modulo their number, that an unplaced flow takes."""
         src, _ = self._live[flow]
-        leaf = self._at(src)
+        leaf = self._leaves[src]
         if not self._nodes[leaf].config.options["start"]:
             return src - self._topology.neighbours(leaf)[0][0]  # hosts are on the first ports
         count = len(self._nodes[leaf].fib.lookup(flow.destination)) or 1
@@ -136,10 +140,10 @@ class Flows:
     def _share(self, flow: FiveTuple) -> None:
         """Set the shared port of a destination by its first flow, if flows share ports."""
         src, dst = self._live[flow]
-        leaf = self._at(src)
+        leaf = self._leaves[src]
         hops = self._nodes[leaf].fib.lookup(flow.destination)
         placements = self._nodes[leaf].capability(SimulatedFlowPlacements) if hops else None
-        if placements and placements.config.by_destination and self._at(dst) != leaf:
+        if placements and placements.config.by_destination and self._leaves[dst] != leaf:
             placements.shared.setdefault(flow.destination, hops[self._start(flow) % len(hops)].port)
 
     def _placed(self, leaf: int, flow: FiveTuple) -> int | None:
@@ -176,8 +180,8 @@ class Flows:
     def _reported(self, number: int) -> Iterator[tuple[FiveTuple, int]]:
         """Yield the flows of a switch's own hosts, each with the leaf of its source."""
         for flow, (src, dst) in self._live.items():
-            leaf = self._at(src)
-            if number in (leaf, self._at(dst)):
+            leaf = self._leaves[src]
+            if number in (leaf, self._leaves[dst]):
                 yield flow, leaf
 
     def _outgoing(
@@ -198,6 +202,3 @@ class Flows:
                 del placements.arrivals[flow]
             elif last_s < now:
                 yield SeenFlow(flow, port, now - last_s, now - since_s)
-
-    def _at(self, host: int) -> int:
-        return self._topology.neighbours(host)[0][0]
