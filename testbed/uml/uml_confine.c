@@ -215,6 +215,7 @@ static void limit_calls(void)
 		REFUSE_IF(SYS_mkdir, 1, BPF_JSET, SPECIAL_MODES),
 		REFUSE_IF(SYS_mkdirat, 2, BPF_JSET, SPECIAL_MODES),
 		REFUSE_IF(SYS_kill, 0, BPF_JSET, NEGATIVE),
+		REFUSE_IF(SYS_kill, 0, BPF_JEQ, 0),
 		REFUSE_IF(SYS_prlimit64, 0, BPF_JGT, 0),
 		REFUSE_IF(SYS_prlimit64, 2, BPF_JGT, 0),
 		ALLOW,

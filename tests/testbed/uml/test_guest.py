@@ -22,6 +22,7 @@ from weft.testbed.uml.host_questions import OutsideHost, parsed
 ATTACKS = Path(__file__).with_name("attacks.py")
 NOBODY = 65534
 PROCESSES, FILE_BYTES = 60, 1 << 20
+PYTHON = "/usr/bin/python3"  # of every machine, as nobody may read no environment
 # run by root or by nobody in a copy of the project, with `lab`, the command's folder
 HOST = f"""
 import sys
@@ -32,7 +33,7 @@ inputs = {{name: Path(name).read_text() for name in ("attacks.py", "targets.json
 exchange = uml.Exchange(inputs)
 with open("output", "wb") as output:
     status = uml.run(
-        ["python3", "/run/uml/attacks.py", *sys.argv[1:]],
+        [sys.executable, "/run/uml/attacks.py", *sys.argv[1:]],
         virtual=uml.VirtualClock(),
         cwd=Path("lab"),
         exchange=exchange,
@@ -82,7 +83,7 @@ def test_no_attack_from_inside_reaches_the_host(user, options, public_copy, publ
             os.chown(place, user, user)
         before, own_ns = (state_of(victim), state_of(own)), own.stat().st_mtime_ns
         done = subprocess.run(
-            ["/usr/bin/python3", "-c", HOST, *options],
+            [PYTHON, "-c", HOST, *options],
             cwd=public_copy,
             env={"PATH": "/usr/bin:/bin"},
             user=user,
