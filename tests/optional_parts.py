@@ -145,7 +145,9 @@ PARTS = {
     "frr": feature("frr", "FRR: apt-get install frr", features.FRR.exists),
     "mininet": module("mininet", "Mininet: apt-get install mininet"),
     "mpi": Part(
-        "an MPI: apt-get install openmpi-bin", lambda: shutil.which("mpirun") is not None, hide_mpi
+        "an MPI: apt-get install openmpi-bin",
+        lambda: shutil.which("mpirun.openmpi") is not None,
+        hide_mpi,
     ),
     "netem": feature("netem", "netem: modprobe sch_netem", lambda: has_module("sch_netem")),
     "scapy": module("scapy", "scapy: pip install scapy"),

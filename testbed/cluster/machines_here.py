@@ -9,16 +9,13 @@ from __future__ import annotations
 import json
 import shlex
 import subprocess
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from weft.testbed.runs import isolated_python
 
-# on one line, as a file of machines has it
-PROGRAM = ["env", f"PYTHONPATH={isolated_python.ROOT}", sys.executable, "-P", "-m"]
-PROGRAM += ["weft.experiments.cli.cli"]
+PROGRAM = isolated_python.shell_command("weft.experiments.cli.cli")
 KEEP = ["setpriv", "--pdeathsig", "KILL", "unshare", "--net", "--mount", "--pid", "--fork"]
 SPACES = ["--kill-child", "--mount-proc", "--time", "--monotonic"]
 AHEAD_S = 1000  # of the clock of each machine before that of the machine before

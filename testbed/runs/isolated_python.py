@@ -49,6 +49,15 @@ def command(
     return [sys.executable, "-P", "-s", *site, "-c", START, str(ROOT), others, module, *arguments]
 
 
+def shell_command(module: str) -> list[str]:
+    """Return a command without line breaks that runs the weft module `module` of this checkout.
+
+    It is for files of commands; unlike command() it needs no environment(), and its packages are
+    those that this Python finds.
+    """
+    return ["env", f"PYTHONPATH={ROOT}", sys.executable, "-P", "-m", module]
+
+
 def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the environment of an isolated process: KEPT variables of this process, and `more`."""
     inherited = {name: os.environ[name] for name in KEPT if name in os.environ}

@@ -177,7 +177,7 @@ def test_no_scheduler_no_workers_and_no_dask_are_said_in_one_line(tmp_path, monk
         pytest.raises(ValueError, match=r"has no workers: dask worker tcp://.* starts one"),
     ):
         next(on_cluster(empty.scheduler_address, EXPERIMENT.runs()))
-    with pytest.raises(ValueError, match=r"looks like tcp://127\.0\.0\.1:8786, got here"):
+    with pytest.raises(ValueError, match="missing port number in address 'here'"):
         next(on_cluster("here", EXPERIMENT.runs()))
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(
