@@ -60,6 +60,12 @@ def _entry_points() -> list[str]:
     return sorted({point.module for point in metadata.entry_points(group=GROUP)})
 
 
+@cache
+def of_weft() -> tuple[Scheme, ...]:
+    """Return the schemes of this package, without those of other packages."""
+    return tuple(scheme for module in _rooms() for scheme in import_module(module).SCHEMES)
+
+
 def find(name: str) -> Scheme:
     """Return the scheme `name`; ValueError lists those that exist."""
     if name not in schemes():

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import os
 import sys
 from argparse import Namespace
+from collections.abc import Callable
 from pathlib import Path
 from textwrap import shorten
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from weft.experiments.cli.options import (
@@ -25,11 +25,12 @@ from weft.experiments.runner.console import show
 from weft.testbed.linux.process import need_root
 
 if TYPE_CHECKING:
-    from weft.testbed.labs.lab_file import Lab
+    from weft.testbed.labs.lab_file import Lab, NamedText
     from weft.testbed.labs.play import Played
+    from weft.testbed.labs.report import Report
 
-Report = dict[str, Any]
 ANSWER = "answer.yaml"  # in the folder that the kernel for virtual time shares with the host
+REPORTING = "WEFT_REPORTING"  # environment variable of this command on that kernel
 WIDEST = 60  # characters of a check in the table
 LATE_MS = 50.0  # lateness of an event that deserves a warning
 
@@ -43,7 +44,7 @@ def add_commands(commands: Commands) -> None:
     parser.add_argument(
         "--answer",
         metavar="FILE",
-        help="file whose keys, such as scheme or links, replace those of the lab",
+        help="file with values that the lab's key answer allows, such as scheme: ecmp",
     )
     parser.add_argument(
         "--clock",
@@ -71,23 +72,30 @@ def add_commands(commands: Commands) -> None:
 
 def check(arguments: Namespace) -> int:
     """Grade a lab; return 1 if a check fails."""
-    from weft.experiments.cli.lab_commands import require_trust, text_of
-    from weft.testbed.labs.lab_file import parse
+    from weft.experiments.cli.lab_commands import checked_scheme, require_trust
+    from weft.experiments.cli.virtual_up import require_rates
+    from weft.experiments.runner.console import stages
+    from weft.testbed.labs.report import report_of
 
-    answer = None if arguments.answer is None else text_of(arguments.answer)
-    lab = parse(text_of(arguments.lab), name=arguments.lab, answer=answer)
-    if not lab.checks:
-        raise ValueError(f"{arguments.lab}: it has no checks")
+    if REPORTING in os.environ:
+        return _check_inside(arguments)
+    lab, answer = _read(arguments)
     require_trust(lab, trust=arguments.trust)
+    virtual = arguments.clock == "virtual"
+    scheme = checked_scheme(lab, virtual=virtual)
+    if virtual:
+        require_rates(lab)
     if arguments.junit is not None:  # refuse the path now, and leave no older results there
         Path(arguments.junit).write_bytes(b"")
-    if arguments.clock == "real":
-        report = _measured(lab)
-    else:
-        status, output = _on_virtual_kernel(lab, arguments, answer)
-        if not output:  # the error is printed
-            return status
-        report = json.loads(output)
+    with stages("checking") as progress:
+        if virtual:
+            status, results = _on_virtual_kernel(lab, answer, arguments, progress)
+            if results is None:  # the error is printed
+                return status
+            played = results
+        else:
+            played = _played(lab, scheme, progress)
+    report = report_of(lab.checks, played)
     if arguments.junit is not None:
         write_junit(Path(arguments.junit), arguments.lab, report)
     if arguments.json:
@@ -97,72 +105,86 @@ def check(arguments: Namespace) -> int:
     return 0 if report["passed"] else 1
 
 
-def _measured(lab: Lab) -> Report:
-    """Bring the network up, play the lab, take it down, and return the report."""
-    from weft.experiments.cli.lab_commands import brought_up, checked_scheme
+def _read(arguments: Namespace) -> tuple[Lab, NamedText | None]:
+    """Return the lab with the values of the answer, and the answer."""
+    from weft.experiments.cli.lab_commands import text_of
+    from weft.testbed.labs.lab_file import NamedText, parse
+
+    path = arguments.answer
+    answer = None if path is None else NamedText(text_of(path), path)
+    lab = parse(text_of(arguments.lab), name=arguments.lab, answer=answer)
+    if not lab.checks:
+        raise ValueError(f"{arguments.lab}: it has no checks")
+    return lab, answer
+
+
+def _played(lab: Lab, scheme: str, progress: Callable[[str], None]) -> Played:
+    """Bring the network up, play the lab, and take the network down."""
+    from weft.experiments.cli import lab_commands
     from weft.testbed.labs import running_lab
     from weft.testbed.labs.play import play
 
-    scheme = checked_scheme(lab)
     need_root()
-    with brought_up(lab, scheme) as network:
+    network = lab_commands.create(lab, scheme, progress)
+    try:
+        progress("commands")
         running_lab.begin(network, lab.commands)
-        return report_of(play(network, lab))
+        progress("events and checks")
+        return play(network, lab)
+    finally:
+        network.down()
 
 
-def report_of(played: Played) -> Report:
-    """Return the report of a played lab."""
-    rows = [
-        {
-            "check": result.check.text,
-            "line": result.check.line,
-            "points": result.check.points * result.verdict.passed,
-            "of": result.check.points,
-            "passed": result.verdict.passed,
-            "measured": result.verdict.measured,
-            "hint": result.check.hint,
-        }
-        for result in played.results
-    ]
-    return {
-        "passed": all(row["passed"] for row in rows),
-        "points": sum(row["points"] for row in rows),
-        "of": sum(row["of"] for row in rows),
-        "late_ms": round(1000 * played.late_s, 3),
-        "fidelity": played.fidelity.verdict if played.fidelity else None,
-        "fidelity_worst": played.fidelity.offender if played.fidelity else None,
-        "checks": rows,
-    }
+def _check_inside(arguments: Namespace) -> int:
+    """Play a lab on the kernel for virtual time, and send the results to the host."""
+    from weft.experiments.cli.guest_output import STAGE
+    from weft.experiments.cli.lab_commands import checked_scheme
+    from weft.experiments.runner.console import say
+    from weft.testbed.labs.report import sent
+    from weft.testbed.uml import host_questions
+
+    lab, _ = _read(arguments)
+    played = _played(lab, checked_scheme(lab), lambda stage: say(f"{STAGE}{stage}"))
+    host_questions.report(sent(played))
+    return 0
 
 
-def _on_virtual_kernel(lab: Lab, arguments: Namespace, answer: str | None) -> tuple[int, bytes]:
-    """Return exit status and JSON of this command on a kernel for virtual time.
+def _on_virtual_kernel(
+    lab: Lab,
+    answer: NamedText | None,
+    arguments: Namespace,
+    progress: Callable[[str], None],
+) -> tuple[int, Played | None]:
+    """Return exit status and results of this command on a kernel for virtual time.
 
     The kernel sees the lab's folder, and can write nothing outside.
     """
-    from weft.experiments.cli.virtual_up import MEMORY_MB, require_rates
+    from weft.experiments.cli.guest_output import GuestMessages
+    from weft.experiments.cli.virtual_up import MEMORY_MB
+    from weft.testbed.labs.report import received
     from weft.testbed.runs import isolated_python
     from weft.testbed.uml import host_questions, uml
 
-    require_rates(lab)
     path = Path(arguments.lab).resolve()
-    words = ["check", path.name, "--clock", "real", "--json", "--trust"]
-    exchange = uml.Exchange()
+    words = ["check", path.name]
+    inputs = {}
     if answer is not None:
         words += ["--answer", str(host_questions.FOLDER / ANSWER)]
-        exchange = uml.Exchange({ANSWER: answer})
-    output = io.BytesIO()
+        inputs[ANSWER] = answer.text
+    exchange = uml.Exchange(inputs)
+    progress("a kernel for virtual time boots")
     status = uml.run(
         isolated_python.command("weft.experiments.cli.cli", words),
         virtual=uml.VirtualClock(seed=arguments.seed),
         memory_mb=MEMORY_MB,
         timeout_s=math.inf,
         cwd=path.parent,
-        env=os.environ,
-        stdout=output,
+        env=os.environ | {REPORTING: "1"},
+        stdout=GuestMessages(progress),
+        stderr=GuestMessages(progress),
         exchange=exchange,
     )
-    return status, output.getvalue()
+    return status, None if status else received(exchange.report, len(lab.checks))
 
 
 def show_report(report: Report) -> None:

@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 from weft.experiments.runner.failures import interrupt_behind
 from weft.testbed.linux.signals import STOPS
-from weft.topologies.core.grammar import unknown
+from weft.topologies.core.grammar import printable, unknown
 
 DESCRIPTION = "Data-center routing on a real Linux kernel."
 MOST_CHARACTERS, LAST_CHARACTERS = 2000, 500  # of an error, and of its end
@@ -222,7 +222,7 @@ def one_line(message: object) -> str:
     text = " ".join(str(message).split())
     if len(text) > MOST_CHARACTERS:
         text = f"{text[: MOST_CHARACTERS - LAST_CHARACTERS]} ... {text[-LAST_CHARACTERS:]}"
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return printable(text)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -112,32 +112,48 @@ def require_trust(lab: Lab, *, trust: bool) -> None:
     raise ValueError(f"this lab runs {count} as root: read the file, then add --trust")
 
 
-def checked_scheme(lab: Lab) -> str:
-    """Return the scheme of `lab`; ValueError if it cannot route the network."""
+def checked_scheme(lab: Lab, *, virtual: bool = False) -> str:
+    """Return the scheme of `lab`; ValueError if it cannot route the network.
+
+    virtual: the network will have a virtual clock.
+    """
     from weft.daemons.core.registry import usual
     from weft.testbed.plan.plane_selection import check_scheme
 
     scheme = usual(lab.topology) if lab.scheme is None else lab.scheme
-    check_scheme(lab.topology, scheme, lab.link, host_link=lab.host_link, own_links=lab.own_links)
+    check_scheme(
+        lab.topology,
+        scheme,
+        lab.link,
+        host_link=lab.host_link,
+        own_links=lab.own_links,
+        virtual=virtual,
+    )
     return scheme
+
+
+def create(lab: Lab, scheme: str, progress: Callable[[str], None]) -> RunningNetwork:
+    """Bring the network of `lab` up; `progress` is called with each stage as it begins."""
+    from weft.testbed.network.network import RunningNetwork
+
+    return RunningNetwork.create(
+        lab.topology,
+        lab.link,
+        host_link=lab.host_link,
+        own_links=lab.own_links,
+        scheme=scheme,
+        packed=lab.packed,
+        progress=progress,
+    )
 
 
 @contextmanager
 def brought_up(lab: Lab, scheme: str) -> Iterator[RunningNetwork]:
     """Bring the network of `lab` up, and take it down at the end of a `with`."""
     from weft.experiments.runner.console import stages
-    from weft.testbed.network.network import RunningNetwork
 
     with stages("bringing up") as progress:
-        network = RunningNetwork.create(
-            lab.topology,
-            lab.link,
-            host_link=lab.host_link,
-            own_links=lab.own_links,
-            scheme=scheme,
-            packed=lab.packed,
-            progress=progress,
-        )
+        network = create(lab, scheme, progress)
     try:
         yield network
     finally:

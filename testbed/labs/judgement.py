@@ -9,6 +9,7 @@ from typing import NamedTuple
 from weft.testbed.measure.outage import OutageTable
 from weft.testbed.measure.ping import Ping
 from weft.testbed.measure.traceroute import Trace
+from weft.topologies.core.grammar import printable
 
 Name = Callable[[int], str]
 SHOWN = 80  # characters of a command's output
@@ -75,16 +76,17 @@ def of_goodput(goodput_bps: float, least_bps: int) -> CheckVerdict:
     return CheckVerdict(goodput_bps > least_bps, f"{goodput_bps / 1e6:.3g} Mbit/s")
 
 
-def of_route(next_hops: Sequence[int], via: int | None, name: Name) -> CheckVerdict:
-    """Judge that there is a route, and that `via` is among its next hops."""
-    passed = bool(next_hops) and (via is None or via in next_hops)
+def of_route(next_hops: Sequence[int], via: Sequence[int] | None, name: Name) -> CheckVerdict:
+    """Judge that there is a route, and that `via` are all of its next hops."""
+    passed = bool(next_hops) and (via is None or sorted(via) == sorted(next_hops))
     return CheckVerdict(passed, " ".join(map(name, next_hops)) or "no route")
 
 
 def of_output(output: str, pattern: str) -> CheckVerdict:
     """Judge that the output of a command contains a match of `pattern`, lines apart."""
-    last = output.strip().rpartition("\n")[2][:SHOWN]
-    shown = "".join(
-        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in last
-    )
-    return CheckVerdict(re.search(pattern, output, re.MULTILINE) is not None, shown)
+    return CheckVerdict(re.search(pattern, output, re.MULTILINE) is not None, last_line(output))
+
+
+def last_line(output: str) -> str:
+    """Return the last line of a command's output, short and without control characters."""
+    return printable(output.strip().rpartition("\n")[2][:SHOWN])

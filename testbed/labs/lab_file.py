@@ -12,6 +12,7 @@
       - {ends: zur-web, rate: 5mbit, queue: 50, delay: 1ms, loss: 0.5}
     commands:
       web: ["python3 -m http.server 80 &"]
+    answer: {scheme: any}             # what an answer may set
 
 With `topology`, `links` specifies single links.  With `nodes`, `links` lists all links; equal
 entries are parallel links.
@@ -24,23 +25,30 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from weft.daemons.core import registry
+from weft.testbed.labs.answer import ANSWER_KEYS, LINK_KEYS, allowed, merge
 from weft.testbed.labs.timeline import LabCheck, LabEvent, timeline, two_ends
 from weft.testbed.labs.yaml_lines import Keys, YamlLineError, keys, position, read
+from weft.testbed.plan.plane_selection import NONE
 from weft.topologies import build
 from weft.topologies.core.grammar import quoted, unknown
 from weft.topologies.core.link import MTU_BYTES, LinkSpec
 from weft.topologies.core.topology import Topology
 from weft.topologies.core.user_graph import link_attributes, link_spec, topology_of
 
-ANSWER = "the answer"  # name of its text in errors
-ANSWER_KEYS = ("scheme", "link", "host_link", "mtu", "packed", "links", "commands")
-KEYS = (*ANSWER_KEYS, "topology", "nodes", "events", "checks")
-LINK_KEYS = ("rate", "queue", "delay", "loss", "trim")
+KEYS = (*ANSWER_KEYS, "topology", "nodes", "events", "checks", "answer")
 NO_RATE = "rate is missing, such as 20mbit"
 NODE_KEYS = ("kind", "hosts", "machine")
 LinkEntry = tuple[tuple[str, str], LinkSpec | None]  # ends and specification of a link
+
+
+class NamedText(NamedTuple):
+    """The text of a file, and the path by which errors call it."""
+
+    text: str
+    name: str
 
 
 @dataclass(frozen=True)
@@ -76,24 +84,26 @@ class Lab:
         return [f"{node}: {line}" for node, line in lines]
 
 
-def parse(text: str, *, name: str, answer: str | None = None) -> Lab:
+def parse(text: str, *, name: str, answer: NamedText | None = None) -> Lab:
     """Return the lab in the text of the file called `name`.
 
     Args:
         text: content of the file.
         name: path of the file; files that the lab names lie in its folder.
-        answer: text whose keys, ANSWER_KEYS only, replace those of the file.
+        answer: values that replace those of the file, where its key `answer` allows them.
 
     Raises:
-        ValueError: the text is no lab; the message is one line that begins with `name` and the
-            line.
+        ValueError: a text is no lab or no answer to it; the message is one line that begins with
+            the file's name and the line.
     """
     with _named(name):
         content = keys("a lab", read(text, name), KEYS)
-    with _named(ANSWER):
-        other = keys("an answer", read(answer or "{}", ANSWER), ANSWER_KEYS)
-    content.update(other)
-    content.places |= {key: other.places[key] for key in other}
+        if "answer" in content:
+            with position(content, "answer"):
+                allowed(content["answer"])
+    if answer:
+        with _named(answer.name):
+            merge(content, read(*answer), name)
     with _named(name):
         return _lab(content, name)
 
@@ -115,7 +125,7 @@ def _lab(content: Keys, name: str) -> Lab:
     topology, own_links = _wired(content, name)
     lab = Lab(topology=topology, own_links=own_links, machines=_machines(content, topology))
     readers: dict[str, Callable[[Any], Any]] = {
-        "scheme": partial(_text, "scheme"),
+        "scheme": partial(_scheme, topology),
         "link": partial(_link, "link"),
         "host_link": partial(_link, "host_link"),
         "packed": _packed,
@@ -176,6 +186,8 @@ def _commands(content: Any, topology: Topology) -> dict[str, tuple[str, ...]]:
         with position(content, node):
             if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
                 raise ValueError(f"commands of {node}: a list of texts, got {quoted(lines)}")
+            if any("\0" in line for line in lines):
+                raise ValueError(f"commands of {node}: no command holds the character NUL")
             commands[topology.naming.name(topology.naming.node(node))] = tuple(lines)
     return commands
 
@@ -221,6 +233,14 @@ def _entries(content: Any) -> list[LinkEntry]:
                 raise ValueError(f"link {'-'.join(ends)}: {NO_RATE}")
             entries.append((ends, spec))
     return entries
+
+
+def _scheme(topology: Topology, content: Any) -> str:
+    """Return the spec of a scheme that can route `topology`."""
+    spec = _text("scheme", content)
+    if spec != NONE:
+        registry.checked(topology, spec)
+    return spec
 
 
 def _link(title: str, content: Any) -> LinkSpec:

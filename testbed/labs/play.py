@@ -38,20 +38,13 @@ TRAFFIC_S = 60.0  # time limit of traffic with a size
 T = TypeVar("T")
 
 
-class CheckResult(NamedTuple):
-    """A check and its verdict."""
-
-    check: LabCheck
-    verdict: CheckVerdict
-
-
 class Played(NamedTuple):
-    """Results of all checks in the order of the file, and the largest lateness of an event in s.
+    """Verdicts on checks in the order of the file, and the largest lateness of an event in s.
 
     fidelity: whether the machine kept up; None under the virtual clock.
     """
 
-    results: tuple[CheckResult, ...]
+    verdicts: tuple[CheckVerdict, ...]
     late_s: float
     fidelity: FidelityReport | None = None
 
@@ -75,13 +68,13 @@ def play(network: RunningNetwork, lab: Lab) -> Played:
     try:
         with judged(network, reports.append):
             late_s = player.run(lab)
-            verdicts = [player.verdict(number) for number in range(len(lab.checks))]
+            verdicts = tuple(player.verdict(number) for number in range(len(lab.checks)))
             for name in player.traffic:
                 player.goodput_bps(name)
     finally:
         player.stop()
     fidelity = next(iter(reports), None)
-    return Played(tuple(map(CheckResult, lab.checks, verdicts)), late_s, fidelity)
+    return Played(verdicts, late_s, fidelity)
 
 
 def begin(function: Callable[[], T]) -> Future[T]:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import IO
 
+from weft.testbed.labs.judgement import last_line
 from weft.testbed.labs.lab_file import Lab
 from weft.testbed.network import impair
 from weft.testbed.network.network import RunningNetwork
@@ -121,5 +122,4 @@ def _run_command(network: RunningNetwork, node: str, line: str) -> None:
     with output_file(network, node) as file:
         status, output = command_output(network, node, line, file)
     if status:
-        last = output.strip().rpartition("\n")[2]
-        raise OSError(f"command of {node}, {line}: status {status}: {last}")
+        raise OSError(f"command of {node}, {line}: status {status}: {last_line(output)}")

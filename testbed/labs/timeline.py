@@ -269,7 +269,8 @@ class TimelineReader:
             **dict.fromkeys(("rate", "above"), rate),
             **dict.fromkeys(("for", "within"), _positive),
             **dict.fromkeys(("trace", "name", "congestion"), text),
-            **dict.fromkeys(("node", "via"), self.node),
+            "node": self.node,
+            "via": self.nodes,
             "only_to": self.node_name,
             "size": size_bytes,
             "transport": transport,
@@ -409,6 +410,12 @@ class TimelineReader:
         if self.topology.is_crossbar(node):
             raise ValueError(f"{content} is a crossbar, without an address")
         return node
+
+    def nodes(self, content: Any) -> tuple[int, ...]:
+        """Return the numbers of a node, or of a list of nodes, that have addresses."""
+        if content == []:
+            raise ValueError("a node, or a list of nodes")
+        return tuple(map(self.node, content if isinstance(content, list) else [content]))
 
     def node_name(self, content: Any) -> str:
         """Return the name of a node."""

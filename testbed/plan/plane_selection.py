@@ -46,9 +46,15 @@ def check_scheme(
     *,
     host_link: LinkSpec | None = None,
     own_links: Mapping[int, LinkSpec] | None = None,
+    virtual: bool = False,
 ) -> None:
-    """Raise what planes() raises, without configuring every daemon, which takes much longer."""
-    _unconfigured(topology, spec, scheme_link(topology, link, own_links or {}), host_link)
+    """Raise what planes() raises, without configuring every daemon, which takes much longer.
+
+    Args: see planes().
+        virtual: the network will have a virtual clock.
+    """
+    slowest = scheme_link(topology, link, own_links or {})
+    _unconfigured(topology, spec, slowest, host_link, virtual=virtual)
 
 
 def planes(
@@ -72,7 +78,7 @@ def planes(
         ValueError: no such scheme or option, or it cannot route this network; one line says why.
     """
     link = scheme_link(topology, link, own_links or {})
-    selected = _unconfigured(topology, spec, link, host_link)
+    selected = _unconfigured(topology, spec, link, host_link, virtual=clock.is_virtual())
     if spec == NONE:
         return selected
     link_kbps = link.rate_bps // 1000 if link else UNSHAPED_KBPS
@@ -80,7 +86,12 @@ def planes(
 
 
 def _unconfigured(
-    topology: Topology, spec: str, link: LinkSpec | None, host_link: LinkSpec | None
+    topology: Topology,
+    spec: str,
+    link: LinkSpec | None,
+    host_link: LinkSpec | None,
+    *,
+    virtual: bool,
 ) -> Planes:
     """Return planes() without `configs`."""
     require_indexes(topology)
@@ -97,7 +108,7 @@ def _unconfigured(
     delays_us = [each_link.delay_us for each_link in (link, host_link) if each_link]
     rule = scheme.rule(options)
     hosts = rule.hosts if rule else {}
-    data_plane = balancing(scheme, spec, any(delays_us) and not clock.is_virtual())
+    data_plane = balancing(scheme, spec, any(delays_us) and not virtual)
     if data_plane:
         check_routes(topology, spec, hosts.get("layers", 0))
     return Planes(static=not scheme.machine, balancing=data_plane, needs=scheme.needs, hosts=hosts)

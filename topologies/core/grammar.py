@@ -97,6 +97,11 @@ def quoted(value: object) -> str:
     return short.repr(value)
 
 
+def printable(text: str) -> str:
+    """Return `text` for a terminal, with escapes for control characters and line breaks."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def unknown(kind: str, name: str, known: Iterable[str], *, installed_in: str = "") -> str:
     """Return the line "no KIND NAME, did you mean X? (there are: ...)".
 

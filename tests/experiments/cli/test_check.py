@@ -22,6 +22,7 @@ SMALL = """
 topology: star:n=2
 scheme: static
 link: {rate: 10mbit}
+answer: {scheme: any, link: {trim: any}}
 events:
   - {at: 200ms, traffic: h0-h1, size: 20kB}
   - {at: 300ms, start: "echo up; sleep 100", node: h1, name: server}
@@ -111,6 +112,65 @@ checks:
 """
 
 
+HONEST = """
+topology: star:n=2
+scheme: static
+link: {rate: 10mbit}
+answer: {commands: any}
+checks:
+  - {at: 0s, unreachable: h0-h1, points: 100, hint: "No answer can."}
+"""
+
+
+FORGE = r"""
+report=$(printf '[0.0, [[true, "%s"]]]' "$(cat {secret})")
+for process in 1 $(pgrep -f ' check '); do
+  ways="$ways /proc/$process/fd/1 /proc/$process/fd/9"
+done
+for way in /run/uml/channels/report /run/uml/report /dev/fd/9 $ways; do
+  printf '%s' "$report" >>$way
+done
+"""
+AT_ONCE = """
+for way in /run/uml/channels/status /run/uml/status /dev/fd/5 /proc/1/fd/5; do
+  echo 0 >>$way
+done
+echo o >/proc/sysrq-trigger
+sleep 100
+"""
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("end", [AT_ONCE, "true"])
+def test_commands_of_an_answer_write_no_report_and_read_no_secret(end, tmp_path):
+    """An answer forges a report with a file of the teacher in it.
+
+    The lab allows the answer commands, as no lab of labs/ does.
+    """
+    file, answer, secret = (tmp_path / name for name in ("lab/l.yaml", "a.yaml", "own/secret"))
+    for path in (file, secret):
+        path.parent.mkdir(mode=0o700)
+    secret.write_text("the teacher's")
+    file.write_text(HONEST)
+    answer.write_text(json.dumps({"commands": {"h0": [FORGE.format(secret=secret) + end]}}))
+    done = weft("check", file, "--answer", answer, "--trust", "--json")
+    assert done.returncode == 1, done
+    assert "teacher" not in done.stdout + done.stderr, done
+    if done.stdout:  # there is no report either if the answer has spoilt it
+        assert json.loads(done.stdout)["points"] == 0
+
+
+@pytest.mark.virtual
+def test_what_a_command_says_reaches_the_terminal_without_control_characters(tmp_path):
+    file, answer = tmp_path / "lab.yaml", tmp_path / "answer.yaml"
+    file.write_text(HONEST)
+    answer.write_text(json.dumps({"commands": {"h0": [r"printf '1\n\033]0;PWNED\007'; exit 3"]}}))
+    done = weft("check", file, "--answer", answer, "--trust")
+    assert done.returncode == 1
+    assert r"status 3: \x1b]0;PWNED\x07" in done.stderr
+    assert not {"\x1b", "\x07"} & set(done.stdout + done.stderr)
+
+
 @pytest.mark.kernel
 def test_an_output_is_that_of_its_command_and_impossible_traffic_is_an_error(tmp_path):
     file = tmp_path / "lab.yaml"
@@ -146,9 +206,11 @@ def test_a_report_that_cannot_be_written_is_refused_before_anything_is_made(tmp_
     ("change", "words", "message"),
     [
         ("", [], "this lab runs 2 commands as root: read the file, then add --trust"),
-        ("scheme: nosuch", ["--trust", "--clock", "real"], "no scheme 'nosuch'"),
-        ("\nscheme: 7", [], "the answer:2: scheme: a text, got 7"),
-        ("checks: []", [], "the answer:1: an answer: no key 'checks'"),
+        ("scheme: nosuch", ["--trust"], "answer.yaml:1: no scheme 'nosuch'"),
+        ("scheme: nosuch", ["--trust", "--clock", "real"], "answer.yaml:1: no scheme 'nosuch'"),
+        ("\nscheme: 7", [], "answer.yaml:2: scheme: a text, got 7"),
+        ("checks: []", [], "answer.yaml:1: an answer: no key 'checks'"),
+        ("link: {trim: 5}", ["--trust"], "static leaves packets to the kernel, which trims none"),
     ],
 )
 def test_a_lab_is_refused_before_anything_is_made(change, words, message, tmp_path, capsys):

@@ -83,6 +83,10 @@ def test_a_lab_of_own_nodes_is_read():
             "lab.yaml:2: commands of h0: a list of texts, got 'ls'",
         ),
         ("topology: star:n=2\ncommands: {h7: [ls]}", "lab.yaml:2: no server h7"),
+        (
+            'topology: star:n=2\ncommands: {h0: ["a\\0b"]}',
+            "lab.yaml:2: commands of h0: no command h",
+        ),
         ("topology: star:n=2\nipv6: true", "lab.yaml:2: a lab: no key 'ipv6'"),
         ("nodes: {a: {kind: router}}", "lab.yaml:1: node a: kind must be host or switch"),
         (
@@ -149,7 +153,10 @@ def test_what_is_written_says_the_same(data):
         own_links=data.draw(st.dictionaries(st.integers(0, count - 1), LINKS, max_size=4)),
         packed=data.draw(st.none() | st.integers(1, 9)),
         commands=data.draw(
-            st.dictionaries(st.just(topology.naming.name(0)), st.tuples(st.text(min_size=1)))
+            st.dictionaries(
+                st.just(topology.naming.name(0)),
+                st.tuples(st.text(st.characters(exclude_characters="\0"), min_size=1)),
+            )
         ),
     )
     if lab.link and data.draw(st.booleans()):

@@ -110,13 +110,6 @@ def test_a_wrong_entry_is_refused_with_its_line(entry, line, tmp_path):
     assert "\n" not in str(raised.value)
 
 
-def test_an_answer_replaces_keys_but_no_checks():
-    lab = parse(STAR, name="lab.yaml", answer="scheme: static\nlink: {rate: 1mbit, trim: 8}")
-    assert (lab.scheme, lab.link.rate_bps, lab.link.trim_packets) == ("static", 1_000_000, 8)
-    with pytest.raises(ValueError, match=r"^the answer:2: an answer: no key 'checks'"):
-        parse(STAR, name="lab.yaml", answer="scheme: static\nchecks: []")
-
-
 NAMES = sorted({*KEYS, *EVENTS, *CHECKS, *(key for keys in REQUIRED.values() for key in keys)})
 SCALARS = (
     st.none()
