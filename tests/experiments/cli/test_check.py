@@ -125,15 +125,15 @@ checks:
 FORGE = r"""
 report=$(printf '[0.0, [[true, "%s"]]]' "$(cat {secret})")
 for process in 1 $(pgrep -f ' check '); do
-  ways="$ways /proc/$process/fd/1 /proc/$process/fd/9"
+  ways="$ways /proc/$process/fd/9"
 done
 for way in /run/uml/channels/report /run/uml/report /dev/fd/9 $ways; do
-  printf '%s' "$report" >>$way
+  printf '%s' "$report" >>$way && break  # a second one would be malformed
 done
 """
 AT_ONCE = """
 for way in /run/uml/channels/status /run/uml/status /dev/fd/5 /proc/1/fd/5; do
-  echo 0 >>$way
+  echo 0 >>$way && break
 done
 echo o >/proc/sysrq-trigger
 sleep 100
