@@ -15,14 +15,33 @@ function decoded(text) {
   }
 }
 
-// Returns the choices, the actions [µs, request] by time, and one line if a part is wrong, which is then left out.
-export function choicesOf(hash) {
+// Returns the network of `families` and its scheme; adds a line to `wrong` for what is not to be had.
+function shown({net, scheme}, families, wrong) {
+  const networks = families.flatMap(family => family.networks);
+  const network = networks.find(({spec}) => spec === net) ?? networks[0];
+  const {spec, schemes} = network;
+  if (spec !== net) {
+    wrong.push(`there is no network ${net} here, so this is ${spec} with ${schemes[0]}, without the address's actions and path`);
+    return {network, scheme: schemes[0]};
+  }
+  if (!scheme || schemes.includes(scheme.split(":")[0])) return {network, scheme: scheme || schemes[0]};
+  wrong.push(`${spec} has no scheme ${scheme} here, so this is ${schemes[0]}; it has ${schemes.join(", ")}`);
+  return {network, scheme: schemes[0]};
+}
+
+// Returns the choices, the network of `families`, the actions [µs, request] by time, and one line if a part is wrong:
+// what the page shows instead.
+export function choicesOf(hash, families) {
   const parts = hash.slice(1).split("&").filter(Boolean).map(part => {
-    const cut = part.indexOf("=");
-    return [part.slice(0, cut), decoded(part.slice(cut + 1))];
+    const [key, ...values] = part.split("=");
+    return [key, decoded(values.join("="))];
   });
-  const choices = {...FIRST, ...Object.fromEntries(parts)};
-  const wrong = [];
+  const unknown = parts.filter(([key]) => !Object.hasOwn(FIRST, key));
+  const wrong = unknown.map(([key]) => `${key} is left out: an address has ${Object.keys(FIRST).join(", ")}`);
+  const choices = {...FIRST, ...Object.fromEntries(parts.filter(part => !unknown.includes(part)))};
+  const {network, scheme} = shown(choices, families, wrong);
+  if (network.spec !== choices.net) Object.assign(choices, {net: network.spec, path: "", do: ""});
+  choices.scheme = scheme;
   for (const [key, [words, isRight]] of Object.entries(NUMBERS)) {
     if (isRight(choices[key])) continue;
     wrong.push(`${key}=${choices[key]} is not ${words}, so it is ${FIRST[key]}`);
@@ -35,7 +54,7 @@ export function choicesOf(hash) {
     choices.do = "";
   }
   const past = unreadable === undefined ? texts.map(actionOf).sort((a, b) => a[0] - b[0]) : [];
-  return {choices, past, wrong: wrong.join("; ")};
+  return {choices, network, past, wrong: wrong.join("; ")};
 }
 
 function actionOf(text) {

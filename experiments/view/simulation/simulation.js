@@ -8,16 +8,9 @@ const WINDOW_S = 20;  // of the time line, at the pace of real time
 const STEP_US = 1000;
 const byId = id => document.getElementById(id);
 
-const {choices, past, wrong} = choicesOf(location.hash);
 const families = await (await fetch("networks.json")).json();
-const networks = families.flatMap(family => family.networks);
-const network = networks.find(({spec}) => spec === choices.net) ?? networks[0];
+const {choices, network, past, wrong} = choicesOf(location.hash, families);
 if (wrong) notice(wrong, {stays: true});
-if (network.spec !== choices.net) {
-  notice(`there is no ${choices.net} here, so this is ${network.spec}; choose another network`, {stays: true});
-  Object.assign(choices, {net: network.spec, scheme: ""});
-}
-if (!network.schemes.includes(choices.scheme.split(":")[0])) choices.scheme = network.schemes[0];
 
 function writeAddress() {
   const parts = Object.entries(choices).filter(([, value]) => value !== "").map(([key, value]) => `${key}=${encodeURI(value)}`);
@@ -84,6 +77,10 @@ const ready = () => {
     view.select(src);
     view.select(dst);
   }
+  view.onpath = path => {
+    choices.path = path ? `${path.src}~${path.dst}` : "";
+    writeAddress();
+  };
   setRunning(true);
 };
 
@@ -123,12 +120,8 @@ worker.onmessage = receive;
 worker.onerror = event => receive({data: {fatal: `Python could not be started: ${event.message ?? "see the console"}`}});
 const {drawing, topology} = await (await fetch(network.file)).json();
 const view = new View({drawn: drawing, post, clock, simulated: true});
-view.onpath = path => {
-  choices.path = path ? `${path.src}~${path.dst}` : "";
-  writeAddress();
-};
 worker.postMessage({start: {topology, scheme: choices.scheme, seed: Number(choices.seed), past, nodeCount: network.nodes}, pace: Number(choices.pace)});
-writeAddress();
+if (!wrong) writeAddress();  // a wrong address stays to be corrected
 
 byId("pause").addEventListener("click", () => setRunning(!running));
 byId("step").addEventListener("click", () => {

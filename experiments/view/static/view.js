@@ -99,6 +99,10 @@ export class View {
       this.pairs = event;
       if (!this.panel.chosen) this.panel.nothing();
     },
+    scheme(event) {
+      this.network.scheme = event.scheme;
+      if (!this.panel.chosen) this.panel.nothing();
+    },
     packets(event) { this.drawing.packets(event.packets); },
     log(event) {
       this.lines.push(event);

@@ -185,13 +185,15 @@ def test_a_wrong_address_is_answered_by_one_line(address: str) -> None:
     notice = "document.querySelector('#notice')?.textContent"
     with browser.browser() as page:
         for choice, words in (
-            ("net=dcell:n=5,k=9", "there is no dcell:n=5,k=9 here"),
+            ("net=dcell:n=5,k=9", "there is no network dcell:n=5,k=9 here"),
+            ("net=fattree:k=4&scheme=fatpaths", "fattree:k=4 has no scheme fatpaths here"),
             ("do=12~explode~h0", "12~explode~h0 is no action"),
             ("do=0~fail~h0-h19", "no link joins h0 and h19"),
         ):
             page.open("about:blank")
             page.open(f"{address}#{choice}")
             page.wait(f"{notice}?.includes({json.dumps(words)})")
+            assert choice in page.evaluate("location.hash")
         page.open("about:blank")
         page.open(f"{address}#scheme=dr:hello_ms=0")
         page.wait(
