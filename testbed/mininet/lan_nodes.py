@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from weft.testbed.linux.interface import NamedDevice, set_up
 from weft.testbed.mininet.lazy_shell import LazyShell
@@ -29,6 +29,8 @@ OPENFLOW_PARAMETERS = (
     "dpopts",
     "verbose",
 )
+# programs that would change the machine's own switches
+OPENFLOW_PROGRAMS = ("ovs-vsctl", "ovs-ofctl", "ovs-dpctl", "ovs-appctl", "dpctl")
 
 
 class LanNode(LazyShell):
@@ -96,6 +98,18 @@ class LanSwitch(LanNode):
         self.sysctls = {BRIDGE_FILTER_SYSCTL: "0"} if self.lan.bridge_filter else {}
         super().__init__(name, dpid=dpid, **params)
         self.bridge = self.lan.add_bridge(name, stp=self.stp, priority=prio)
+
+    def refuse_openflow(self, *_: Any, **__: Any) -> NoReturn:
+        """Raise ValueError: the switch has neither flow tables nor Open vSwitch's ports."""
+        raise ValueError(
+            f"{self.name}: switches here are bridges that learn, without OpenFlow and Open vSwitch"
+        )
+
+    def cmd(self, *args: Any, **params: Any) -> Any:
+        """Run a command in the switch's shell; raise ValueError for one of OpenFlow."""
+        if " ".join(map(str, args)).partition(" ")[0] in OPENFLOW_PROGRAMS:
+            self.refuse_openflow()
+        return super().cmd(*args, **params)
 
     def link_added(self, port: LanPort) -> None:
         self.attach(port)

@@ -31,6 +31,7 @@ OPENFLOW_SWITCHES = (
     "IVSSwitch",
 )
 WITHOUT_CONTROLLER = ("Controller", "OVSController", "DefaultController", "NullController")
+CLUSTER_EDITION = "mininet.examples.cluster"
 Maker = Callable[..., Any]
 
 
@@ -75,6 +76,8 @@ class Classes:
         if isinstance(maker, partial):
             return partial(self._of(maker.func, of_class, role), *maker.args, **maker.keywords)
         if isinstance(maker, type):
+            if any(base.__module__ == CLUSTER_EDITION for base in maker.__mro__):
+                raise ValueError(f"{role}: {maker.__name__} is for several machines, Net is on one")
             return of_class(maker)
         # mininet.util.custom()
         if getattr(getattr(maker, "__code__", None), "co_freevars", ()) == ("cls", "params"):
@@ -89,6 +92,10 @@ class Classes:
             return self._combine(cls)
         if not issubclass(cls, mininet_node.Node) or issubclass(cls, mininet_node.Switch):
             raise ValueError(f"host: {cls.__name__} is no class of hosts")
+        if issubclass(cls, mininet_node.Controller):
+            raise ValueError(
+                f"host: {cls.__name__} is a controller, and switches here obey no OpenFlow"
+            )
         if issubclass(cls, nodelib.NAT):
             return self._combine(LanNat, mininet_node.Node, name="NAT")
         if cls is mininet_node.CPULimitedHost:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import runpy
 import sys
 from collections.abc import Sequence
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,19 @@ import mininet.cli
 import mininet.net
 import mininet.node
 import mininet.nodelib
+import mininet.util
 
 from weft.testbed.mininet.command_line import CommandLine
 from weft.testbed.mininet.cpu_share import LimitedHost
 from weft.testbed.mininet.lan_nodes import LanSwitch
+from weft.testbed.mininet.lazy_shell import LazyShell
 from weft.testbed.mininet.mininet_classes import OPENFLOW_SWITCHES
 from weft.testbed.mininet.net import Net
 from weft.testbed.network import clean
 
 MN = Path("/usr/bin/mn")
+start_shell = mininet.node.Node.startShell
+build_topo = mininet.util.buildTopo
 
 
 class CPULimitedHost(LimitedHost, mininet.node.Host):  # type: ignore[misc]  # mininet has no types
@@ -30,6 +35,8 @@ class CPULimitedHost(LimitedHost, mininet.node.Host):  # type: ignore[misc]  # m
 
 class BridgeSwitch(LanSwitch, mininet.node.Switch):  # type: ignore[misc]
     """Base class for switches of scripts, and of `mn --switch ovsk,protocols=OpenFlow13`."""
+
+    dpctl = vsctl = isOldOVS = controllerUUIDs = bridgeOpts = intfOpts = LanSwitch.refuse_openflow
 
 
 class NoCleanup(mininet.clean.Cleanup):  # type: ignore[misc]
@@ -43,6 +50,35 @@ class NoCleanup(mininet.clean.Cleanup):  # type: ignore[misc]
         clean.clean()
 
 
+def start_shell_in_net(node: mininet.node.Node, *args: Any, **params: Any) -> None:
+    """Start the shell of a node of a Net, or of a placeholder for a controller.
+
+    Raises:
+        ValueError: the node is made without a Net, so nothing would remove it.
+    """
+    if not isinstance(node, LazyShell | mininet.node.Controller):
+        raise ValueError(
+            f"{node.name}: {type(node).__name__}() makes a node without a network; use "
+            "net.addHost() or net.addSwitch(), or net.addNAT() for the machine's network"
+        )
+    start_shell(node, *args, **params)
+
+
+def topo_of(topos: dict[str, Any], text: str) -> Any:
+    """Return the Topo that `mn --topo` names.
+
+    Raises:
+        ValueError: its parameters are wrong.
+    """
+    try:
+        return build_topo(topos, text)
+    except (TypeError, ValueError, AttributeError) as error:
+        name = text.partition(",")[0]
+        build = getattr(topos[name], "build", topos[name])
+        takes = [str(each) for each in signature(build).parameters.values() if each.name != "self"]
+        raise ValueError(f"--topo {text}: {error}; {name} takes {', '.join(takes)}") from error
+
+
 def give_names() -> None:
     """Replace Mininet's names for modules that are imported later."""
     mininet.net.Mininet = mininet.net.MininetWithControlNet = Net
@@ -53,6 +89,8 @@ def give_names() -> None:
         if hasattr(mininet.node, name):
             setattr(mininet.node, name, type(name, (BridgeSwitch,), {}))
     mininet.nodelib.LinuxBridge = type("LinuxBridge", (BridgeSwitch,), {})
+    mininet.node.Node.startShell = start_shell_in_net
+    mininet.util.buildTopo = topo_of
     mininet.node.findController = lambda *_: mininet.node.Controller
 
 
@@ -62,7 +100,7 @@ def run_script(path: Path, arguments: Sequence[str]) -> dict[str, Any]:
     Errors of the script propagate.
 
     Raises:
-        ValueError: there is no such file.
+        ValueError: there is no such file, or `mn` refuses its arguments.
     """
     if not path.is_file():
         hint = ": apt-get install mininet" if path == MN else ""
@@ -70,4 +108,14 @@ def run_script(path: Path, arguments: Sequence[str]) -> dict[str, Any]:
     give_names()
     sys.argv[:] = [str(path), *arguments]
     sys.path.insert(0, str(path.resolve().parent))
-    return runpy.run_path(str(path), run_name="__main__")
+    if path != MN:
+        return runpy.run_path(str(path), run_name="__main__")
+    # As __main__, mn prints any error with a headline, and its exit status is 0.
+    names = runpy.run_path(str(path), run_name=MN.name)
+    try:
+        names["MininetRunner"]()
+    except Exception as error:
+        if type(error) is not Exception:
+            raise
+        raise ValueError(str(error)) from error  # mn's own, about its arguments
+    return names

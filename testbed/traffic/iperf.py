@@ -25,7 +25,7 @@ GRACE_S = 10.0
 LISTENING = "0A"  # the state in /proc/net/tcp
 
 
-class IperfError(RuntimeError):
+class IperfError(OSError):
     """iperf3 failed; the message is its own."""
 
 
@@ -234,7 +234,10 @@ class _Process:
         try:
             return self.popen.communicate(timeout=timeout_s)[0]
         except subprocess.TimeoutExpired:
-            raise IperfError(f"{title}: not finished after {timeout_s:g} s, killed") from None
+            raise IperfError(
+                f"{title}: not finished after {timeout_s:g} s, killed; much loss stalls its "
+                "control connection, which is TCP"
+            ) from None
 
 
 def _words(text: str) -> str:

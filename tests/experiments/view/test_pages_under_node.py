@@ -53,7 +53,9 @@ def test_parts_of_pages_take_odd_input_and_long_runs() -> None:
         " is no action",
     ]
     assert {row["choices"]["pace"] for row in wrong} == {"0.1"}
-    assert [(row["choices"]["net"], row["choices"]["scheme"], row["wrong"]) for row in networks] == [
+    assert [
+        (row["choices"]["net"], row["choices"]["scheme"], row["wrong"]) for row in networks
+    ] == [
         ("star:n=8", "dr", other_network("dcell:n=4,k=1")),
         ("star:n=8", "dr", other_network("100%")),
         ("star:n=8", "dr", other_network("dcell:n=5,k=1")),
