@@ -15,6 +15,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Sequence
+from importlib import import_module
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -25,6 +26,26 @@ from weft.topologies.core.grammar import printable, unknown
 DESCRIPTION = "Data-center routing on a real Linux kernel."
 MOST_CHARACTERS, LAST_CHARACTERS = 2000, 500  # of an error, and of its end
 COMPLETING = "_ARGCOMPLETE"  # environment variable of a shell that asks for completions
+COMMANDS = {  # of each module of this folder that adds some, in the order of `weft --help`
+    "graph_commands": {"list", "topo", "route"},
+    "run_commands": {"run"},
+    "reproduce_commands": {"claims", "reproduce"},
+    "stored_commands": {"describe", "plot", "export", "report"},
+    "compare_commands": {"compare"},
+    "network_commands": {
+        *("up", "exec", "fail", "restore", "degrade", "scheme", "status", "rekey", "daemon"),
+        *("restart", "down", "ps", "clean"),
+    },
+    "cluster_commands": {"place", "machines", "agent"},
+    "mpi_commands": {"hosts", "mpirun"},
+    "lab_commands": {"save", "impair"},
+    "check_commands": {"check", "apply"},
+    "watch_commands": {"log"},
+    "view_commands": {"events", "view"},
+    "capture_commands": {"capture", "decode"},
+    "machine_commands": {"doctor", "uml", "mn"},
+    "completion": {"completion"},
+}
 
 
 class Parser(argparse.ArgumentParser):
@@ -55,50 +76,18 @@ class Terminated(BaseException):
     """SIGTERM arrived; contexts are left in order, as after Ctrl-C."""
 
 
-def parser() -> Parser:
-    """Return the parser of every command.
+def parser(words: Sequence[str] = ()) -> Parser:
+    """Return the parser of every command, or of the command that `words` begin with.
 
     The attribute `action` of its result carries out the command.
     """
-    from weft.experiments.cli import (
-        capture_commands,
-        check_commands,
-        cluster_commands,
-        compare_commands,
-        completion,
-        graph_commands,
-        lab_commands,
-        machine_commands,
-        mpi_commands,
-        network_commands,
-        reproduce_commands,
-        run_commands,
-        stored_commands,
-        view_commands,
-        watch_commands,
-    )
-
     top = Parser(prog="weft", description=DESCRIPTION)
     top.add_argument("--version", action="store_true", help="print the version and exit")
     commands = top.add_subparsers(metavar="COMMAND", title="commands")
-    for part in (
-        graph_commands,
-        run_commands,
-        reproduce_commands,
-        stored_commands,
-        compare_commands,
-        network_commands,
-        cluster_commands,
-        mpi_commands,
-        lab_commands,
-        check_commands,
-        watch_commands,
-        view_commands,
-        capture_commands,
-        machine_commands,
-        completion,
-    ):
-        part.add_commands(commands)
+    # a module of commands imports what they need, which the others need not wait for
+    parts = [part for part, names in COMMANDS.items() if names.intersection(words[:1])]
+    for part in parts or COMMANDS:
+        import_module(f"{__package__}.{part}").add_commands(commands)
     return top
 
 
@@ -160,8 +149,9 @@ def carry_out(argv: list[str]) -> int:
     """Carry out the command line `argv` and return its exit status; errors go to main()."""
     from weft.experiments.cli.cluster_commands import forwarded
 
-    top = parser()
-    if COMPLETING in os.environ:
+    completing = COMPLETING in os.environ
+    top = parser([] if completing else argv)
+    if completing:
         from weft.experiments.cli.completion import complete
 
         complete(top)

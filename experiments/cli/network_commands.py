@@ -23,6 +23,7 @@ from weft.experiments.cli.options import (
 if TYPE_CHECKING:
     from weft.testbed.cluster.spread_run import SpreadRun
     from weft.testbed.labs.lab_file import Lab
+    from weft.testbed.network.handle import Handle
     from weft.testbed.network.network import RunningNetwork
 
 
@@ -276,7 +277,7 @@ def exec_(arguments: Namespace) -> int:
     if spread_run := cluster_commands.spread(record.id):
         program = ["--", *arguments.program] if arguments.program else arguments.line
         spread_run.execute(spread_run.home(arguments.node), ["exec"], [arguments.node, *program])
-    network = _open(record.id)
+    network = _handle(record.id)
     node = network.topology.naming.node(arguments.node)
     argv = arguments.program or node_command.remote_line(arguments.line)
     os.environ |= node_command.environment(record)
@@ -290,21 +291,32 @@ def _open(name: str | None) -> RunningNetwork:
     return RunningNetwork.open(name)
 
 
-def _node_name(network: RunningNetwork, node: str) -> str:
+def _handle(name: str | None) -> Handle:
+    """Return what _open() does, without importing what brings a network up."""
+    from weft.testbed.network.handle import Handle
+
+    return Handle.open(name)
+
+
+def _node_name(network: Handle, node: str) -> str:
     """Return the name of a node by its name or label."""
     return network.plan.names[network.topology.naming.node(node)]
 
 
 def fail(arguments: Namespace) -> int:
     """Fail a link or a node."""
-    network = _open(arguments.run)
-    network.fail(arguments.what, silent=arguments.silent, only_to=arguments.only_to)
+    from weft.testbed.network import faults
+
+    network = _handle(arguments.run)
+    faults.fail(network, arguments.what, silent=arguments.silent, only_to=arguments.only_to)
     return 0
 
 
 def restore(arguments: Namespace) -> int:
     """Restore a failed link or node."""
-    _open(arguments.run).restore(arguments.what)
+    from weft.testbed.network import faults
+
+    faults.restore(_handle(arguments.run), arguments.what)
     return 0
 
 
@@ -327,7 +339,7 @@ def restart(arguments: Namespace) -> int:
     """Stop the daemon of a node and start it again."""
     from weft.testbed.node_daemon import control
 
-    network = _open(arguments.run)
+    network = _handle(arguments.run)
     control.restart(network.run.directory, _node_name(network, arguments.node))
     return 0
 
@@ -343,20 +355,34 @@ def status(arguments: Namespace) -> int:
 
 def _show_status(arguments: Namespace) -> int:
     from weft.experiments.cli.cluster_commands import spread
-    from weft.experiments.cli.network_status import show_status
-    from weft.testbed.node_daemon import control
 
     if run := spread(arguments.run):
         return _show_spread(run, arguments)
-    network = _open(arguments.run)
-    if arguments.node is not None:
-        state = control.status(network.run.directory, _node_name(network, arguments.node))
-        print(json.dumps(state, indent=None if arguments.json else 2))
-    elif arguments.json:
-        print(json.dumps(network.status()))
+    network = _handle(arguments.run)
+    if arguments.node is None:
+        _show_network(network, as_json=arguments.json)
     else:
-        show_status(network.status())
+        _show_daemon(network, arguments.node, as_json=arguments.json)
     return 0
+
+
+def _show_network(network: Handle, *, as_json: bool) -> None:
+    from weft.experiments.cli.network_status import show_status
+    from weft.testbed.network.status import status as status_of
+
+    state = status_of(network)
+    if as_json:
+        print(json.dumps(state))
+    else:
+        show_status(state)
+
+
+def _show_daemon(network: Handle, node: str, *, as_json: bool) -> None:
+    from weft.testbed.node_daemon import control_socket
+
+    name = _node_name(network, node)
+    state = control_socket.ask(network.run.directory, name, "status")
+    print(json.dumps(state, indent=None if as_json else 2))
 
 
 def _show_spread(run: SpreadRun, arguments: Namespace) -> int:

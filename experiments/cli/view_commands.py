@@ -55,7 +55,7 @@ def _add_rates(parser: ArgumentParser) -> None:
 
 def events(arguments: Namespace) -> int:
     """Print events until the run ends."""
-    from weft.testbed.network.network import entries_of_this_machine
+    from weft.testbed.network.handle import entries_of_this_machine
     from weft.testbed.observe import event_stream
     from weft.testbed.runs import run, run_process
 
@@ -70,7 +70,7 @@ def events(arguments: Namespace) -> int:
 
 def view(arguments: Namespace) -> int:
     """Serve the page until the run ends or Ctrl-C."""
-    from weft.testbed.network.network import entries_of_this_machine
+    from weft.testbed.network.handle import entries_of_this_machine
     from weft.testbed.observe import event_stream
     from weft.testbed.runs import run, run_process
 

@@ -55,11 +55,11 @@ def log(arguments: Namespace) -> int:
 
 def log_path(record: RunRecord, node: str) -> Path:
     """Return the path of a node's log; ValueError if it has none."""
-    from weft.testbed.network.network import RunningNetwork
+    from weft.testbed.network.handle import Handle
 
     name = node
     if node != SUPERVISOR:
-        network = RunningNetwork.open(record.id)
+        network = Handle.open(record.id)
         name = network.plan.names[network.topology.naming.node(node)]
     path = record.directory / "log" / f"{name}.log"
     if not path.exists():

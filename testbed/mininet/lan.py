@@ -19,7 +19,8 @@ from weft.testbed.linux import clock, interface, netlink, netns
 from weft.testbed.linux.interface import NamedDevice
 from weft.testbed.linux.iproute import encoded
 from weft.testbed.linux.process import need_root
-from weft.testbed.network import clean, network
+from weft.testbed.network import clean
+from weft.testbed.network.handle import BRIDGES
 from weft.testbed.plan import network_plan as plan
 from weft.testbed.runs import hosts_file, node_command, run
 
@@ -65,7 +66,7 @@ class Lan:
             "pid": os.getpid(),
             "began_unix_s": clock.wall(),
             "topology": "lan",
-            "scheme": network.BRIDGES,
+            "scheme": BRIDGES,
             "namespaces": namespaces,
         }
         run.write_journal(self.run, self.run.journal | journal)

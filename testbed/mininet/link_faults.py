@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from weft.testbed.linux import tc
 from weft.testbed.linux.interface import interfaces
+from weft.testbed.network.handle import BRIDGES
 from weft.testbed.network.impair import Impairment
-from weft.testbed.network.network import BRIDGES
 
 if TYPE_CHECKING:
     from weft.testbed.mininet.bridged_net import BridgedNet

@@ -27,7 +27,8 @@ from weft.testbed.mininet.mininet_topology import as_topology, is_topo, node_par
 from weft.testbed.mininet.node import Host, LazyShellNode, Link, Port, Switch
 from weft.testbed.network import impair
 from weft.testbed.network.bring_up import RunOptions
-from weft.testbed.network.network import BRIDGES, RunningNetwork
+from weft.testbed.network.handle import BRIDGES
+from weft.testbed.network.network import RunningNetwork
 from weft.testbed.node_daemon import control
 from weft.testbed.runs.run import RunRecord
 from weft.testbed.traffic import mpi

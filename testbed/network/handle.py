@@ -5,14 +5,44 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from typing import Any, Self
 
 from weft.testbed.linux import netlink, netns
 from weft.testbed.linux.iproute import Namespace
-from weft.testbed.plan.network_plan import End, NetworkPlan
+from weft.testbed.linux.process import need_root
+from weft.testbed.plan.network_plan import End, NetworkPlan, links_from
+from weft.testbed.plan.part import part_from
+from weft.testbed.runs import run
 from weft.testbed.runs.namespaces import Namespaces
 from weft.testbed.runs.network_handle import netlink_of
 from weft.testbed.runs.run import RunRecord
+from weft.topologies import build
 from weft.topologies.core.topology import Topology
+
+BRIDGES = "bridge"  # scheme of a run of testbed/mininet, whose switches are bridges
+
+
+def entries_of_this_machine(record: RunRecord) -> dict[str, Any]:
+    """Return the journal of a live run.
+
+    Raises:
+        ValueError: it is still coming up, on several machines, or a Mininet script's.
+    """
+    entries: dict[str, Any] = record.journal
+    if "topology" not in entries:
+        raise ValueError(f"run {record.id} is still coming up")
+    if machines := entries.get("machines"):
+        raise ValueError(
+            f"run {record.id} is spread over machines {', '.join(machines)}: this command "
+            f"works on one machine only"
+        )
+    if entries["scheme"] == BRIDGES:
+        command = f"ip netns exec {record.namespace('NODE')} COMMAND"
+        raise ValueError(
+            f"run {record.id} is a Mininet script's, and ends with it; {command} runs a "
+            f"command in it"
+        )
+    return entries
 
 
 class Handle:
@@ -27,6 +57,25 @@ class Handle:
         self.spaces: dict[int, netns.Netns] = {}
         self._opened: dict[int, int] = {}
         self._namespaces: Namespaces | None = None
+
+    @classmethod
+    def open(cls, name: str | None = None) -> Self:
+        """Return the live run called `name`, or the only one.
+
+        Raises:
+            ValueError: there is no such run, or it is still coming up, or a Mininet script's.
+        """
+        need_root()
+        record = run.find(name)
+        entries = entries_of_this_machine(record)
+        plan = NetworkPlan(
+            record,
+            build(entries.get("topology_file") or entries["topology"]),
+            static=entries["static"],
+            **links_from(entries),
+            part=part_from(entries["part"]) if entries.get("part") else None,
+        )
+        return cls(plan)
 
     def __getitem__(self, node: str) -> Namespace:
         """Return the namespace of the node called `node`, whose `ip` is pyroute2's IPRoute."""

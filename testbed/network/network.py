@@ -1,6 +1,6 @@
 """A network in the kernel, from its plan until it is taken down.
 
-`RunningNetwork.create` brings one up, `RunningNetwork.open` opens one of another process;
+`RunningNetwork.create` brings one up, `open`, of its Handle, opens one of another process;
 testbed/mininet/net.py gives it Mininet's interface.  The stages of bring-up are in bring_up.py,
 faults in faults.py, what daemons report in status.py.
 """
@@ -34,40 +34,12 @@ from weft.testbed.network.bring_up import RunOptions
 from weft.testbed.network.handle import Handle
 from weft.testbed.node_daemon import keys
 from weft.testbed.node_daemon.counters import CounterRow
-from weft.testbed.plan.network_plan import NetworkPlan, links_document, links_from
-from weft.testbed.plan.part import part_from
-from weft.testbed.plan.plane_selection import is_static
+from weft.testbed.plan.network_plan import NetworkPlan, links_document
 from weft.testbed.runs import private_files, run
-from weft.testbed.runs.run import RunLock, RunRecord
-from weft.topologies import build
+from weft.testbed.runs.run import RunLock
 from weft.topologies.core.link import LinkSpec
 from weft.topologies.core.topology import Topology
 from weft.topologies.core.user_graph import document
-
-BRIDGES = "bridge"  # scheme of a run of testbed/mininet, whose switches are bridges
-
-
-def entries_of_this_machine(record: RunRecord) -> dict[str, Any]:
-    """Return the journal of a live run.
-
-    Raises:
-        ValueError: it is still coming up, on several machines, or a Mininet script's.
-    """
-    entries: dict[str, Any] = record.journal
-    if "topology" not in entries:
-        raise ValueError(f"run {record.id} is still coming up")
-    if machines := entries.get("machines"):
-        raise ValueError(
-            f"run {record.id} is spread over machines {', '.join(machines)}: this command "
-            f"works on one machine only"
-        )
-    if entries["scheme"] == BRIDGES:
-        command = f"ip netns exec {record.namespace('NODE')} COMMAND"
-        raise ValueError(
-            f"run {record.id} is a Mininet script's, and ends with it; {command} runs a "
-            f"command in it"
-        )
-    return entries
 
 
 class RunningNetwork(Handle):
@@ -78,7 +50,9 @@ class RunningNetwork(Handle):
     processes: the number of processes that serve daemons, in the process that created it.
     """
 
-    def __init__(self, plan: NetworkPlan, run_lock: RunLock | None, processes: int = 0) -> None:
+    def __init__(
+        self, plan: NetworkPlan, run_lock: RunLock | None = None, processes: int = 0
+    ) -> None:
         super().__init__(plan)
         self.run_lock = run_lock
         self.processes = processes
@@ -129,25 +103,6 @@ class RunningNetwork(Handle):
             network.down()
             raise
         return network
-
-    @classmethod
-    def open(cls, name: str | None = None) -> RunningNetwork:
-        """Return the live run called `name`, or the only one.
-
-        Raises:
-            ValueError: there is no such run, or it is still coming up, or a Mininet script's.
-        """
-        need_root()
-        record = run.find(name)
-        entries = entries_of_this_machine(record)
-        plan = NetworkPlan(
-            record,
-            build(entries.get("topology_file") or entries["topology"]),
-            static=is_static(entries["scheme"]),
-            **links_from(entries),
-            part=part_from(entries["part"]) if entries.get("part") else None,
-        )
-        return cls(plan, None)
 
     def change_scheme(self, scheme: str) -> None:
         """Change the scheme by which switches choose ports, and hosts layers; packets keep flowing.
@@ -248,6 +203,7 @@ def journal(plan: NetworkPlan, scheme: str, options: RunOptions) -> dict[str, ob
         "topology": plan.topology.spec,
         **links_document(plan.link, plan.host_link, plan.own_links),
         "scheme": scheme,
+        "static": plan.static,
         "authenticated": options.authenticated,
         "packed": options.packed,
         "outwards": options.outwards,

@@ -16,7 +16,7 @@ from weft.testbed.network.handle import Handle
 from weft.testbed.node_daemon import control, control_socket
 from weft.testbed.node_daemon.counters import FILE as COUNTERS
 from weft.testbed.node_daemon.counters import CounterRow, DaemonCounters
-from weft.testbed.plan.plane_selection import NONE, has_daemons
+from weft.testbed.plan.plane_selection import NONE
 
 CONVERGENCE_S = 60.0
 POLL_S = 0.001
@@ -76,7 +76,7 @@ def _wait(
 
 def rows(network: Handle) -> dict[int, CounterRow]:
     """Return the counters of every daemon, by node; empty if the run has no daemons."""
-    if not has_daemons(network.run.journal["scheme"]):
+    if network.plan.static or network.run.journal["scheme"] == NONE:
         return {}
     with closing(DaemonCounters(network.run.directory / COUNTERS)) as counters:
         return {node: counters.row(node) for node in network.plan.routers}

@@ -371,3 +371,49 @@ def missing(of_run: list[str]) -> dict[str, int]:
     rows = status(of_run)["nodes"]
     unheard = {row["node"]: row["of"] - row["neighbours"] for row in rows}
     return {node: count for node, count in unheard.items() if count}
+
+
+@pytest.mark.kernel
+def test_a_command_on_a_running_network_imports_what_it_uses(name):
+    """Imports are nearly all of the time that such a command takes."""
+    weft("up", "dcell:n=3,k=1", "--routing", "dr", "--detach", name)
+    parts = {f"weft.experiments.cli.{part}" for part in cli.COMMANDS}
+    needless = {"psutil", "pyroute2", "networkx", "numba", "rich", "matplotlib", "mininet"}
+    needless |= {
+        "weft.daemons.core.registry",
+        "weft.testbed.data_plane.data_plane",
+        "weft.testbed.machine.doctor",
+        "weft.testbed.network.bring_up",
+    }
+    for words, used in {
+        ("fail", "h0-h3"): {"network_commands"},
+        ("restore", "h0-h3"): {"network_commands"},
+        ("status", "h0"): {"network_commands", "watch_commands"},
+        ("log", "h0"): {"watch_commands"},
+    }.items():
+        code = "import sys; from weft.experiments.cli import cli; cli.main(sys.argv[1:])"
+        code += "; print('MODULES', *sys.modules)"
+        done = subprocess.run(
+            [sys.executable, "-c", code, *words, "--run", name],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        modules = set(done.stdout.partition("MODULES ")[2].split())
+        assert not done.stderr
+        assert not needless & modules, words
+        used_parts = {f"weft.experiments.cli.{part}" for part in used | {"cluster_commands"}}
+        assert parts & modules == used_parts, words
+
+
+def test_each_command_is_in_the_table_by_which_its_module_is_imported():
+    def commands(parser: cli.Parser) -> set[str]:
+        action = next(a for a in parser._actions if isinstance(a.choices, dict))
+        return set(action.choices)
+
+    for part, names in cli.COMMANDS.items():
+        assert names, part
+        for name in names:
+            assert commands(cli.parser([name])) == names
+    assert commands(cli.parser()) == set().union(*cli.COMMANDS.values())
