@@ -57,13 +57,12 @@ kernel-tests: setup
 test-all: setup ## every test: first as on a fresh machine, then what is slow or in virtual time; 40 minutes at most
 	$(MAKE) --no-print-directory test WITHOUT=virtual
 	if [ -n "$$(apt-cache show linux-source-6.12 2>/dev/null)" ]; then $(MAKE) --no-print-directory uml-kernel virtual-tests; fi
-	$(SUDO) $(PYTHON) -m pytest $(ONCE_MORE) -m "uml and slow"
 	$(PYTEST) $(ALL_CORES) -m "$(PURE) and slow"
 	$(SUDO) $(PYTHON) -m pytest $(ALL_CORES) $(ONCE_MORE) -m "$(ON_KERNEL) and slow"
 
 virtual-tests: setup
 	$(PYTHON) -m pytest --clock virtual $(ONCE_MORE) $(ON_BOTH_CLOCKS)
-	$(SUDO) $(PYTHON) -m pytest $(ONCE_MORE) -m virtual
+	$(SUDO) $(PYTHON) -m pytest $(ONCE_MORE) -m "virtual or uml and slow"
 
 test-clean: ## demo and test on a fresh clone in a clean Debian 12, as a user of its own with sudo; needs root
 	$(if $(SUDO),sudo --preserve-env) tools/clean_root.sh --user demo test
