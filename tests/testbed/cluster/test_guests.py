@@ -15,6 +15,9 @@ from tests.testbed.cluster.ssh_here import SERVE, describe, needs_server, write_
 from weft.testbed.uml import uml
 
 pytestmark = [
+    pytest.mark.skip(
+        reason="two confined kernels on a wire do not answer each other: under repair"
+    ),
     needs_server,
     pytest.mark.slow,
     pytest.mark.skipif(os.geteuid() != 0, reason="guests need a high priority"),
