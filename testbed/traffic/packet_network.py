@@ -136,7 +136,7 @@ class SimulatedPortCounters(Structure):
 
 
 class SwitchRule(Structure):
-    """How switches choose among next hops: struct packet_rule."""
+    """Choice of switches among next hops: struct packet_rule."""
 
     _fields_ = tuple(
         (name, c_uint32) for name in ("rule", "seed", "load", "d", "m", "delta", "tie", "gap_us")
