@@ -80,7 +80,7 @@ PLANE = {
         default=100,
     ),
     "queue": IntegerParameter(
-        "packets that make a queue too long, with detect=queue",
+        "full packets that make a queue too long, with detect=queue",
         1,
         1 << 24,
         default=8,

@@ -20,6 +20,7 @@ from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.fabric_run import FabricRun
 from weft.experiments.engines.network_run import running
 from weft.experiments.runner.definition import Run
+from weft.experiments.runner.parameters import Scalar
 from weft.testbed.data_plane import plane_tables
 from weft.testbed.data_plane.data_plane import DataPlane, program_of
 from weft.testbed.data_plane.plane_tables import Noted, PlaneTables
@@ -99,6 +100,12 @@ def check_scheme(text: str) -> None:
         registry.scheme(text)
     else:
         common.data_plane_scheme(text)
+
+
+def queues_on_kernel(engine: str, parameters: Mapping[str, Scalar]) -> bool:
+    """Return whether DAR compares queues on Linux, once packets, now full ones."""
+    options = parse(str(parameters["scheme"]))[1]
+    return engine == "kernel" and options.get("detect") == "queue"
 
 
 def links_of(run: Run) -> tuple[LinkSpec, LinkSpec]:

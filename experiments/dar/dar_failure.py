@@ -157,6 +157,7 @@ EXPERIMENT = Experiment(
     },
     columns=columns.FAILURE,
     version=3,
+    revised=clos_run.queues_on_kernel,
     seeds=10,
     takes_s=250,
     measure=measure,

@@ -211,6 +211,7 @@ EXPERIMENT = Experiment(
     },
     columns=columns.GOODPUT,
     version=3,
+    revised=clos_run.queues_on_kernel,
     seeds=3,
     takes_s=400,
     measure=measure,

@@ -8,7 +8,8 @@ two.  A permutation is settled when the last flow has moved before the next begi
 On the engine `fabric` the daemons move the flows, on wires in memory, and `period_slots` packet
 times are a period of theirs, 10 ms.  On the engine `kernel` the messages are flows of TCP through
 links of `kernel_mbps`; hosts begin a permutation together, and pause a quarter of a message's time
-before, which TCP takes to begin and to end.  Times are those of packets of the parameters.
+before, which TCP takes to begin and to end.  Moves in the pause are not counted: messages have been
+sent.  Times are those of packets of the parameters.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from weft.experiments.dar.settings import (
     kernel_slot_s,
     message_slots,
     payload_bytes,
+    queues_on_kernel,
     rate,
     sequence,
     size,
@@ -72,6 +74,7 @@ class SettlingMoves:
     moved: moves and swaps of each permutation, and the slot of the last, as in Control.
     reroutes: moves and swaps by leaf and period of 10 us.
     end: slot in which the run ended.
+    pause: slots at the end of each permutation in which no messages are sent.
     late_fraction: late messages on the kernel.
     done: outcome on the kernel.
     """
@@ -80,13 +83,17 @@ class SettlingMoves:
     moved: Ints
     reroutes: Ints
     end: int
+    pause: int = 0
     late_fraction: float = 0.0
     done: ClosOutcome | None = None
 
     def finished(self) -> tuple[Ints, ...]:
-        """Return slots until the last move, moves, and length of each finished permutation."""
+        """Return slots until the last move, moves, and length of each finished permutation.
+
+        Its pause does not belong to its length.
+        """
         begun = self.began[self.began >= 0]
-        length = np.diff(np.append(begun, self.end))
+        length = np.diff(np.append(begun, self.end)) - self.pause
         moves, last = self.moved[: len(begun)].T
         return np.where(moves > 0, last - begun + 1, 0)[:-1], moves[:-1], length[:-1]
 
@@ -118,30 +125,36 @@ def by_daemons(run: Run) -> SettlingMoves:
             simulator.run_for(slot_s)
             statuses = map(simulator.status, leaves)
             totals.append([status["moves"] + status["swaps"] for status in statuses])
-    return by_period(np.diff(np.transpose(totals)), length, 1, slots_of_10_us(run))
+    return by_period(np.diff(np.transpose(totals)), (length, length), 1, slots_of_10_us(run))
 
 
-def by_period(moves: Ints, length: int, slots_each: int, per: int, **fields: Any) -> SettlingMoves:
-    """Return the moves of permutations of `length` periods, which begin one after the other.
+def by_period(
+    moves: Ints, lengths: tuple[int, int], slots_each: int, per: int, **fields: Any
+) -> SettlingMoves:
+    """Return the moves of permutations that begin one after the other.
 
     moves: by leaf and period of `slots_each` slots.
+    lengths: periods of a permutation, and those at its beginning in which messages are sent.
     """
+    length, sending = lengths
     count = moves.shape[1] // length
     moved = int_zeros(count, 2)
-    for number, counts in enumerate(moves.sum(axis=0).reshape(count, length)):
+    for number, counts in enumerate(moves.sum(axis=0).reshape(count, length)[:, :sending]):
         last = np.flatnonzero(counts)
         if len(last):
             moved[number] = counts.sum(), (number * length + last[-1] + 1) * slots_each - 1
     edges = np.arange(0, moves.shape[1], per // slots_each)
     reroutes = np.add.reduceat(moves, edges, axis=1)
     began = np.arange(count) * length * slots_each
-    return SettlingMoves(began, moved, reroutes, moves.shape[1] * slots_each, **fields)
+    pause = (length - sending) * slots_each
+    return SettlingMoves(began, moved, reroutes, moves.shape[1] * slots_each, pause, **fields)
 
 
 def on_kernel(run: Run) -> SettlingMoves:
     """Return the moves of the daemons on the kernel, which it reads every 10 us."""
     per, slot_s = slots_of_10_us(run), kernel_slot_s(run)
     periods = -(-round(message_slots(run) * (1 + PAUSE_FRACTION)) // per)
+    sending = min(periods, max(1, int(message_slots(run) // per)))
     count = slots(run, "time_us") // (periods * per)
     every_s = periods * per * slot_s
     messages = clos_run.messages(sequence(run, count), payload_bytes(run), every_s)
@@ -151,7 +164,8 @@ def on_kernel(run: Run) -> SettlingMoves:
     moves = np.pad(np.array(watched).T, ((0, 0), (0, count * periods - len(watched))))
     late_s = np.array([flow.began_s - flow.flow.at_s for flow in done.observed.flows.results])
     late_fraction = float((late_s / slot_s * slot_us(run) > LATE_US).mean())
-    return by_period(moves, periods, per, per, late_fraction=late_fraction, done=done)
+    lengths = periods, sending
+    return by_period(moves, lengths, per, per, late_fraction=late_fraction, done=done)
 
 
 ENGINES = {"graph": in_model, "fabric": by_daemons, "kernel": on_kernel}
@@ -233,6 +247,7 @@ EXPERIMENT = Experiment(
     },
     columns=columns.SETTLING,
     version=3,
+    revised=queues_on_kernel,
     seeds=2,
     measure=measure,
     plot=Curves(

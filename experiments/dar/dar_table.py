@@ -36,6 +36,7 @@ from weft.experiments.dar.settings import (
     message_packets,
     message_slots,
     payload_bytes,
+    queues_on_kernel,
     rate,
     rules,
     scheme,
@@ -364,6 +365,7 @@ EXPERIMENT = Experiment(
     columns=columns.TABLE,
     seeds=3,
     version=3,
+    revised=queues_on_kernel,
     measure=measure,
     predict=predict,
     plot=Bars(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ from weft.experiments.dar.slotted_control import (
 from weft.experiments.dar.slotted_model import destinations
 from weft.experiments.engines.arrays import Ints
 from weft.experiments.runner.definition import Run
+from weft.experiments.runner.parameters import Scalar
 from weft.topologies.core.grammar import parse, unparse
 from weft.topologies.core.link import LinkSpec
 
@@ -67,6 +69,11 @@ SCHEMES = {
 }
 # `published`: defaults of the authors' simulator: 80 flits of 64 bytes, 2 us, 278 flits
 PRESETS = {"ours": SwitchSettings(3, 16, 16), "published": SwitchSettings(2, 5, 9)}
+
+
+def queues_on_kernel(engine: str, parameters: Mapping[str, Scalar]) -> bool:
+    """Return whether DAR compares queues on Linux, once packets, now full ones."""
+    return engine == "kernel" and SCHEMES[str(parameters["scheme"])].detect == "queue"
 
 
 def clos_size(topology: str) -> tuple[int, int, int]:

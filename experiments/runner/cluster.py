@@ -82,10 +82,9 @@ def answers(client: Client, runs: Sequence[Run]) -> Iterator[EndedRun]:
 def answer(run: Run) -> EndedRun:
     """Measure `run`; called on a worker."""
     experiment = find(run.experiment)
-    if experiment.version != run.version:
-        raise ValueError(
-            f"{run.experiment} is version {experiment.version} on the worker, {run.version} here"
-        )
+    version = experiment.version_of(run.engine, run.parameters)
+    if version != run.version:
+        raise ValueError(f"{run.experiment} is version {version} on the worker, {run.version} here")
     with one_at_a_time:
         return attempt(experiment, about_here(), run, pinned=False)
 

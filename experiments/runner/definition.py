@@ -143,6 +143,11 @@ def every_cell(run: Run) -> bool:
     return True
 
 
+def no_cell(engine: str, parameters: Mapping[str, Scalar]) -> bool:
+    """Return False: the version is that of all cells."""
+    return False
+
+
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
     """A question, the sweep that answers it, and its functions.
@@ -164,6 +169,8 @@ class Experiment:
         after the measurement, outside the virtual clock.
     plot: draws rows on an empty figure.
     version: increased when earlier rows no longer answer the question.
+    revised: (engine, parameters) -> True for the cells of which alone this holds; their version is
+        one higher.
     clock: of the kernel engine by default: virtual, or real if the machine itself is measured.
     takes_s: time of the default sweep by that clock on two cores; None if it was never measured.
     always_measures: measure stored runs again, as a demonstration does.
@@ -185,9 +192,14 @@ class Experiment:
     predict: Callable[[Run], Mapping[str, Value]] = nothing_predicted
     must_hold: tuple[str, ...] = ()
     version: int = 1
+    revised: Callable[[str, Mapping[str, Scalar]], bool] = no_cell
     clock: str = "virtual"
     takes_s: float | None = None
     always_measures: bool = False
+
+    def version_of(self, engine: str, parameters: Mapping[str, Scalar]) -> int:
+        """Return the version of a cell."""
+        return self.version + self.revised(engine, parameters)
 
     @property
     def sweep(self) -> dict[str, Sequence[Scalar]]:
@@ -277,10 +289,11 @@ class Experiment:
         """Yield the run with seed 0 of each combination of values on each engine."""
         cells = list(product(*values.values()))
         for engine, cell in product(engines, cells):
+            parameters = dict(zip(values, cell, strict=True))
             yield Run(
                 experiment=self.name,
-                version=self.version,
-                parameters=dict(zip(values, cell, strict=True)),
+                version=self.version_of(engine, parameters),
+                parameters=parameters,
                 seed=0,
                 engine=engine,
                 **(on_kernel if engine == "kernel" else {}),

@@ -169,8 +169,10 @@ class Store:
         entries = []
         for row, provenance in self._entries_of(experiment.name):
             run = provenance["run"]
-            same_parameters = run["parameters"].keys() == experiment.sweep.keys()
-            if run["version"] == experiment.version and same_parameters:
+            parameters = run["parameters"]
+            if parameters.keys() != experiment.sweep.keys():
+                continue
+            if run["version"] == experiment.version_of(str(row["engine"]), parameters):
                 entries.append((row, provenance))
         return sorted(entries, key=lambda entry: order(experiment, entry[0]))
 

@@ -36,6 +36,7 @@ struct netdev_queue;
 struct net_device {
 	struct netdev_queue *_tx;
 	int ifindex;
+	unsigned int mtu;
 	struct hlist_node index_hlist;
 	possible_net_t nd_net;
 	struct hlist_head qdisc_hash[QDISC_BUCKETS];

@@ -11,6 +11,7 @@
 #include "kernel.h"
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
+#include <linux/if_ether.h>
 
 #define DEVICE_BUCKETS 256 /* of a namespace's table of devices */
 #define DEVICES_IN_BUCKET 64
@@ -68,6 +69,18 @@ static __always_inline __u32 root_queue_length(struct __sk_buff *ctx, __u32 ifin
 		return 0;
 	qdisc = root_qdisc(device);
 	return in_bytes ? READ(qdisc, qstats.backlog) : READ(qdisc, q.qlen);
+}
+
+/* Return the root queue of device `ifindex` in full packets, those of its MTU, rounded down.
+ *
+ * Three acknowledgements are a tenth of a packet: they delay others by that much only. */
+static __always_inline __u32 root_queue_full_packets(struct __sk_buff *ctx, __u32 ifindex)
+{
+	const struct net_device *device = find_device(ctx, ifindex);
+
+	if (!device)
+		return 0;
+	return READ(root_qdisc(device), qstats.backlog) / (READ(device, mtu) + ETH_HLEN);
 }
 
 #define NO_QUEUE 0xffffffff /* in place of a length */

@@ -59,7 +59,7 @@ struct switch_ {
 	__u32 elephant_kb; /* data after which a flow enters the table */
 	__u32 start;  /* 0: a flow begins at port (source's number modulo ports), 1: by its hash */
 	__u32 key;    /* 1: a flow begins at the port of others to its destination */
-	__u32 detect; /* 1: report flows whose packets meet queues of `queue` packets */
+	__u32 detect; /* 1: report flows whose packets meet queues of `queue` full packets */
 	__u32 queue;
 	__u32 rest_us; /* for which a flow that was moved, or reported by a spine, is not reported */
 };
@@ -92,6 +92,11 @@ static __always_inline __u32 waiting(struct __sk_buff *ctx, __u32 ifindex, __u32
 	return 0;
 }
 
+static __always_inline __u32 full_packets(struct __sk_buff *ctx, __u32 ifindex)
+{
+	return 0;
+}
+
 static __always_inline __u32 data_waiting(struct __sk_buff *ctx, __u32 ifindex)
 {
 	return NO_QUEUE;
@@ -104,6 +109,12 @@ static __always_inline __u32 data_waiting(struct __sk_buff *ctx, __u32 ifindex)
 __attribute__((noinline)) __u32 waiting(struct __sk_buff *ctx, __u32 ifindex, __u32 in_bytes)
 {
 	return root_queue_length(ctx, ifindex, in_bytes);
+}
+
+/* Return the backlog of a port in full packets. */
+__attribute__((noinline)) __u32 full_packets(struct __sk_buff *ctx, __u32 ifindex)
+{
+	return root_queue_full_packets(ctx, ifindex);
 }
 
 /* Return the bytes of data that wait at a port that trims, without the queue of headers; NO_QUEUE
@@ -433,7 +444,7 @@ static __always_inline __u32 follow_flow(struct choice *choice, __u32 out, __u32
 		update_flow(flow, bytes, sequence, input);
 	if (!input)
 		out = READ_ONCE(flow->port);
-	if (settings->detect && waiting(choice->ctx, out, 0) >= settings->queue)
+	if (settings->detect && full_packets(choice->ctx, out) >= settings->queue)
 		report_queue(settings, &report, flow, input);
 	return out;
 }

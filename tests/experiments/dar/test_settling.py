@@ -22,10 +22,19 @@ SMALL = {
 def test_the_last_move_of_a_permutation_is_at_the_end_of_its_period():
     # three permutations of four periods of 24 slots
     reroutes = np.array([[0, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 5]])
-    moves = dar_settling.by_period(reroutes, 4, 24, 24)
+    moves = dar_settling.by_period(reroutes, (4, 4), 24, 24)
     assert moves.moved.tolist() == [[3, 71], [0, 0], [5, 287]]
     took, moved, length = moves.finished()
     assert (took.tolist(), moved.tolist(), length.tolist()) == ([72, 0], [3, 0], [96, 96])
+
+
+def test_moves_after_the_last_message_do_not_count():
+    # two permutations of four periods of 24 slots, the last of which is a pause
+    reroutes = np.array([[1, 0, 0, 6, 0, 0, 2, 4]])
+    moves = dar_settling.by_period(reroutes, (4, 3), 24, 24)
+    assert moves.moved.tolist() == [[1, 23], [2, 167]]
+    took, moved, length = moves.finished()
+    assert (took.tolist(), moved.tolist(), length.tolist()) == ([24], [1], [72])
 
 
 def test_what_follows_a_message_is_the_hosts_next_one():

@@ -100,6 +100,19 @@ def test_a_query_creates_no_file(store):
     assert not store.root.exists()
 
 
+def test_the_version_of_a_revised_cell_is_one_higher(store):
+    graph = replace(EXPERIMENT, revised=lambda engine, parameters: engine == "graph")
+    kernel = replace(EXPERIMENT, revised=lambda engine, parameters: engine == "kernel")
+    before, after = (each.runs(seeds=1)[0] for each in (kernel, graph))
+    assert (before.engine, before.version, after.version) == ("graph", 1, 2)
+    put(store, before)
+    assert len(store.table(kernel)) == 1
+    assert store.table(graph) == []
+    put(store, after)
+    assert len(store.table(graph)) == 1
+    assert [row["run"] for row, _ in store.table(graph)] == [after.id]
+
+
 def test_rows_of_another_version_do_not_answer_the_question(store):
     put(store, EXPERIMENT.runs()[0])
     assert len(store.table(EXPERIMENT)) == 1

@@ -106,7 +106,7 @@ class Fabric:
         now = self.plane.counters()
         return [now[LEAF, port].packets - since[LEAF, port].packets for port in UPLINKS]
 
-    def fill(self, port: int, packets: int, node: int = LEAF) -> None:
+    def fill(self, port: int, packets: int, node: int = LEAF, payload_bytes: int = 1400) -> None:
         """Let `packets` wait at a port, of e0 unless another switch is named."""
         dev = f"{self.network.topology.naming.name(node)}-eth{port}"
         with netns.inside(self.network.netns(node)):
@@ -114,7 +114,7 @@ class Fabric:
         with sender:
             sender.bind((dev, 0))
             for _ in range(packets + 4):  # some are sent ahead of the rate
-                sender.send(mac(0, 0) + mac(1, 0) + b"\x88\xb5" + bytes(1400))
+                sender.send(mac(0, 0) + mac(1, 0) + b"\x88\xb5" + bytes(payload_bytes))
 
 
 @pytest.fixture(scope="module")
