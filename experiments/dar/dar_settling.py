@@ -162,10 +162,15 @@ def on_kernel(run: Run) -> SettlingMoves:
     done = clos_messages.carry_out(plan, partial(clos_messages.watch_moves, per * slot_s))
     watched = done.watched[: count * periods]
     moves = np.pad(np.array(watched).T, ((0, 0), (0, count * periods - len(watched))))
+    return by_period(
+        moves, (periods, sending), per, per, late_fraction=late_begins(run, done), done=done
+    )
+
+
+def late_begins(run: Run, done: ClosOutcome) -> float:
+    """Return the share of messages that began LATE_US late or later."""
     late_s = np.array([flow.began_s - flow.flow.at_s for flow in done.observed.flows.results])
-    late_fraction = float((late_s / slot_s * slot_us(run) > LATE_US).mean())
-    lengths = periods, sending
-    return by_period(moves, lengths, per, per, late_fraction=late_fraction, done=done)
+    return float((late_s / kernel_slot_s(run) * slot_us(run) > LATE_US).mean())
 
 
 ENGINES = {"graph": in_model, "fabric": by_daemons, "kernel": on_kernel}
