@@ -8,7 +8,7 @@ flow's input leaf to move it.  Destinations need not be a permutation, if no out
 than n flows.
 
 The excess is the number of flows above p, summed over links.  With informed requests, one for each
-output leaf, and swaps, it never grows: docs/notes/dar.md has the proof.
+output leaf, and swaps, it never grows: docs/dar.md has the proof.
 
 Choices that the paper leaves open are fields of IterationRules.  All functions are pure, work on
 flat arrays (or lists) of integers and allocate nothing; numba compiles the same source.  Randomness
@@ -29,6 +29,7 @@ KEYS = {"flow": FLOW, "dest": DEST}
 NOWHERE = -1  # the spine of a flow that needs none
 REQUESTS, MOVES, SWAPS, SPOILT, GROWTHS = range(5)  # indices of `counts`
 COUNTERS = 5
+PAUSE_PERCENT = 10  # of the persistent walk: from 5 to 20 its iterations differ by a tenth
 
 
 class MutableIntSequence(Protocol):
@@ -64,6 +65,9 @@ class IterationRules(NamedTuple):
         one host together (section 4, where the tables of switches are by destination).
     rest: iterations without a request for a flow that has moved or was swapped
         back (section 4's timer).  A flow that rests may still be swapped back.
+    pause_percent: of its iterations with a bad link, those in which an output leaf asks for
+        nothing.  With rest = 1 a bad link then wanders in one direction from leaf to leaf, and
+        turns after some pauses: the persistent walk of docs/dar.md.  Not in the paper.
     """
 
     p: int = 1
@@ -75,6 +79,10 @@ class IterationRules(NamedTuple):
     folded: int = 0
     key: int = FLOW
     rest: int = 0
+    pause_percent: int = 0
+
+
+PERSISTENT = IterationRules(informed=1, rest=1, pause_percent=PAUSE_PERCENT)
 
 
 class ClosFlows(NamedTuple):
@@ -123,6 +131,8 @@ def check(n: int, r: int, m: int, rules: IterationRules) -> None:
         )
     if rules.rest < 0:
         raise ValueError(f"dar: flows rest for 0 iterations or more, got {rules.rest}")
+    if not 0 <= rules.pause_percent < 100:
+        raise ValueError(f"dar: leaves pause for 0 to 99 %, got {rules.pause_percent}")
 
 
 def draw(state: MutableIntSequence) -> int:
@@ -306,6 +316,8 @@ def request(
     m, p, count = network.m, rules.p, 0
     for output in range(network.r):
         most = fullest(network.down, output * m, m)
+        if most > p and rules.pause_percent and below(draw(state), 100) < rules.pause_percent:
+            continue
         if most > p and not rules.every_link:
             network.requested[count] = of_output(network, output, most, NOWHERE, state)
             count += network.requested[count] >= 0

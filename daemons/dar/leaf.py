@@ -52,6 +52,7 @@ class LeafSettings(NamedTuple):
     every_link: bool = False
     swap: bool = True
     informed: bool = False
+    pause_percent: int = 0
     cool_s: float = 0.0
     active_s: float = 0.05
 
@@ -83,6 +84,10 @@ class Random:
     def pick(self, items: Sequence[Item]) -> Item:
         """Return one of `items`, uniformly; there must be at least one."""
         return items[below(draw(self._state), len(items))]
+
+    def happens(self, percent: int) -> bool:
+        """Return True with this probability."""
+        return percent > 0 and below(draw(self._state), 100) < percent
 
 
 class LeafFlows:
@@ -136,13 +141,17 @@ class LeafFlows:
         return max(self._settings.p, -(-load.total() // max(links, 1)))
 
     def requests(self, links: int) -> list[SeenFlow]:
-        """Return the flows to request: one of the fullest bad link, or one of each bad link."""
+        """Return the flows to request: one of the fullest bad link, or one of each bad link.
+
+        None while the leaf pauses.
+        """
         most, every = self.most(self.down(), links), self._settings.every_link
         load = Counter(entry.port for entry in self._certain)
         fullest = max(load.values(), default=0)
         bad = {port for port, count in load.items() if count > most and (every or count == fullest)}
         groups: dict[int, list[SeenFlow]] = {}
-        for entry in self._certain:
+        pauses = bool(bad) and self._random.happens(self._settings.pause_percent)
+        for entry in [] if pauses else self._certain:
             if entry.port in bad and entry.rested_s >= self._settings.cool_s:
                 groups.setdefault(entry.port if every else 0, []).append(entry)
         picked = [self._random.pick(flows) for _, flows in sorted(groups.items())]

@@ -51,6 +51,12 @@ OWN = {
     "informed": IntegerParameter.flag(
         "1: requests carry the map of spines with room; not in the paper"
     ),
+    "pause": IntegerParameter(
+        "looks at a bad link, in percent, at which a leaf requests nothing; from 5 on informed "
+        "requests settle every permutation (persistent walk); not in the paper",
+        0,
+        99,
+    ),
     "active_us": IntegerParameter(
         "silence after which a flow does not count, in us", 1, 60_000_000, default=50_000
     ),
@@ -171,6 +177,7 @@ def machine(config: NodeConfig, incarnation: int) -> StateMachine:
         every_link=bool(options["every"]),
         swap=bool(options["swap"]),
         informed=bool(options["informed"]),
+        pause_percent=options["pause"],
         cool_s=(options["rest_us"] if by_queue else options["cool"] * options["period_us"]) / 1e6,
         active_s=options["active_us"] / 1e6,
     )

@@ -1,7 +1,9 @@
 """Iterations of DAR until no link is bad: DAR, section 5.1, figures 10, 11 and 12.
 
 The iteration of section 2 on CLOS(n,r,m), from figure 9's start, for flows of 1/p of a link's rate.
-rule=informed, not in the paper: requests carry the map of spines with room.  Beside them the Markov
+Input and output leaves are apart, so no link is spare where m p = n.  Not in the paper are
+rule=informed, whose requests carry the map of spines with room, and rule=persistent: informed
+requests, a rest of one iteration at least, and pauses of leaves.  Beside them the Markov
 models of sections 3.1 and 3.2 (p = 1) and 3.3 (p = 2, n >= 4).  The figures of the paper: 10a
 m=n=r, p=1; 10b m=2n=2r, p=1; 11 n=m=6, p=1, by r; 12 m=n=r, p=2.
 """
@@ -19,6 +21,7 @@ from weft.daemons.dar.iteration import (
     GROWTHS,
     KEYS,
     MOVES,
+    PAUSE_PERCENT,
     REQUESTS,
     SPOILT,
     STARTS,
@@ -47,6 +50,8 @@ COLUMNS = {
 CURVES: Row = {
     "informed, simulated": "informed requests",
     "informed, 99th percentile": "informed, 99th percentile",
+    "persistent, simulated": "persistent walk",
+    "persistent, 99th percentile": "persistent, 99th percentile",
     "paper, simulated": "the paper's rule",
 }
 
@@ -63,15 +68,17 @@ def size(topology: str) -> tuple[int, int, int]:
 
 def rules(run: Run) -> IterationRules:
     """Return the choices of `run` that the paper leaves open."""
+    persistent = run.text("rule") == "persistent"
     return IterationRules(
         p=run.integer("p"),
         start=STARTS[run.text("start")],
         every_link=int(run.text("requests") == "every-link"),
         swap=int(run.text("swap") == "yes"),
         stay=int(run.text("new_spine") == "any"),
-        informed=int(run.text("rule") == "informed"),
+        informed=int(run.text("rule") != "paper"),
         key=KEYS[run.text("key")],
-        rest=run.integer("rest_iterations"),
+        rest=max(run.integer("rest_iterations"), persistent),
+        pause_percent=PAUSE_PERCENT * persistent,
     )
 
 
@@ -206,8 +213,8 @@ EXPERIMENT = Experiment(
         ),
         "p": Integer("flows that a link carries", unit="flows", least=1, most=64).over(1, 2),
         "rule": Word(
-            "what a request says of spines: nothing, or which have room",
-            words=("paper", "informed"),
+            "what a request says of spines: nothing, or which have room; or a persistent walk, too",
+            words=("paper", "informed", "persistent"),
         ).over("paper", "informed"),
         "traffic": Word(
             "permutations: those of section 5 that are hard, or all; or two flows of a "

@@ -60,7 +60,11 @@ from weft.topologies import canonical
 
 MOST_LINK_SLOTS = 3 * 10**9
 MOST_RECEIVED, MOST_WAITING = 2 * 10**8, 10**7  # packets that memory has room for
-COLOURS = {"dar-count": style.PURPLE, "dar-informed": style.BLUE}
+COLOURS = {
+    "dar-count": style.PURPLE,
+    "dar-informed": style.BLUE,
+    "dar-persistent": style.ROSE,
+}
 EAR_BYTES = 8  # section 5.2; the map of informed requests adds a bit for each spine
 PAPER_COLUMNS = (
     "mean_throughput_gbps",
@@ -332,8 +336,8 @@ AXES: dict[str, Axis] = {
         "EARs at a spine's port: behind packets, or before them", words=("behind", "first")
     ).over("behind"),
     "traffic": Word(
-        "permutations: random ones, or those of section 5 that are hard",
-        words=("random", "worst"),
+        "permutations: random ones, those of section 5 that are hard, or random between leaves",
+        words=("random", "worst", "cross"),
     ).over("random"),
     "message_kb": Integer("size of a message", unit="KiB", least=1, most=65_536).over(256),
     "packet_bytes": Integer("size of a packet", unit="bytes", least=64, most=65_536).over(2048),

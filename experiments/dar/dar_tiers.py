@@ -1,4 +1,4 @@
-"""Informed requests on fat-trees of three tiers, level by level.  Beyond DAR's paper.
+"""The persistent walk on fat-trees of three tiers, level by level.  Beyond DAR's paper.
 
 FT(3,d) is a Clos network of Clos networks.  On the first level, 2d^2 edge switches choose one of d
 planes for each flow: CLOS(d, 2d^2, d).  A plane has an aggregation switch of each of the 2d pods
@@ -20,6 +20,7 @@ from weft.daemons.dar.iteration import (
     COUNTERS,
     GROWTHS,
     MOVES,
+    PERSISTENT,
     REQUESTS,
     SWAPS,
     ClosFlows,
@@ -89,7 +90,7 @@ def planes(d: int, first: ClosFlows) -> Ints:
 
 def levels(run: Run, rng: np.random.Generator) -> tuple[LevelOutcome, LevelOutcome]:
     """Return the outcome of a permutation on the first level, and of all planes together."""
-    d, rules = run.integer("d"), IterationRules(informed=1)
+    d, rules = run.integer("d"), PERSISTENT
     first, second = network(d, 2 * d * d, d), network(d, 2 * d, d)
     state = rng.integers(1, 1 << 32, 4)
     edge_level = settle(first, permutation(d, run.text("traffic"), rng), rules, state)
@@ -125,7 +126,7 @@ def measure(run: Run) -> Result:
 
 EXPERIMENT = Experiment(
     name="dar_tiers",
-    question="Do informed requests settle on a fat-tree of three tiers at the full rate?",
+    question="Does the persistent walk settle on a fat-tree of three tiers at the full rate?",
     source="DAR, beyond the paper",
     engines=("graph",),
     axes={
@@ -141,7 +142,7 @@ EXPERIMENT = Experiment(
         ).over(200),
     },
     columns=columns.TIERS,
-    version=1,
+    version=2,
     seeds=3,
     measure=measure,
     plot=Curves(

@@ -149,7 +149,7 @@ FIGURES = (
     PageFigure(
         "dar_full_rate",
         "dar_table",
-        {"key": "flow", "message_kb": "8192", "time_us": "1600", "skipped_us": "800"},
+        {"key": "flow", "traffic": "cross", "time_us": "3200", "skipped_us": "1600"},
         Bars(
             columns={
                 "mean_throughput_gbps": "(a) throughput (Gbit/s)",

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.random import Generator
 
 from weft.daemons.core import registry
-from weft.daemons.dar.iteration import KEYS, STARTS, IterationRules
+from weft.daemons.dar.iteration import KEYS, PAUSE_PERCENT, STARTS, IterationRules
 from weft.experiments.dar.clos_run import ClosPlan
 from weft.experiments.dar.slotted_control import (
     COUNT,
@@ -40,12 +40,14 @@ class TableScheme(NamedTuple):
     kind: of slotted_control.SpineScheme.
     detect: detector of DAR's daemons; empty for a scheme without them.
     informed: 1 if requests carry the map of spines with room.
+    pause_percent: as in iteration.IterationRules.
     """
 
     label: str
     kind: int
     detect: str = ""
     informed: int = 0
+    pause_percent: int = 0
 
 
 class SwitchSettings(NamedTuple):
@@ -60,6 +62,9 @@ SCHEMES = {
     "dar": TableScheme("DAR", QUEUE, "queue"),
     "dar-count": TableScheme("DAR, counting flows", COUNT, "count"),
     "dar-informed": TableScheme("DAR, counting flows, informed", COUNT, "count", 1),
+    "dar-persistent": TableScheme(
+        "DAR, counting flows, informed, persistent", COUNT, "count", 1, PAUSE_PERCENT
+    ),
     "central": TableScheme("central optimum", GIVEN),
     "ecmp": TableScheme("ECMP", HASH),
     "dmodk": TableScheme("D-mod-k", D_MOD_K),
@@ -169,6 +174,7 @@ def rules(run: Run) -> IterationRules:
         folded=1,
         key=KEYS[run.text("key")],
         rest=switches(run).rest_slots,
+        pause_percent=scheme(run).pause_percent,
     )
 
 
@@ -195,6 +201,7 @@ def daemon_options(run: Run, period_s: float) -> dict[str, str | int]:
         "swap": int(run.text("swap") == "yes"),
         "start": {"random": "hash"}.get(run.text("start"), "modulo"),
         "active_us": 1000,
+        "pause": scheme(run).pause_percent,
     }
 
 

@@ -38,7 +38,7 @@ from weft.experiments.dar.slotted_queues import (
 )
 from weft.experiments.engines.arrays import Floats, Ints, int_zeros
 from weft.experiments.engines.edge_colouring import assign
-from weft.experiments.engines.workloads import derangements
+from weft.experiments.engines.workloads import cross, derangements
 
 
 class HostQueues(NamedTuple):
@@ -136,8 +136,12 @@ def many_slots(
 def destinations(n: int, r: int, traffic: str, messages: int, rng: Generator) -> Ints:
     """Return a permutation of the hosts for each message, shape (messages, hosts).
 
-    traffic: `random`, no host to itself, or another word of simulation.TRAFFIC.
+    traffic: `random`, no host to itself; `cross`, no host to its own leaf, so that no link is
+        spare; or another word of simulation.TRAFFIC.
     """
+    if traffic == "cross":
+        drawn = [[dst for _, dst in cross(rng, n * r, n)] for _ in range(messages)]
+        return np.array(drawn)
     if traffic == "random":
         return derangements(rng, n * r, messages)
     flows, state = network(n, r, 1), rng.integers(1, 1 << 32, 4)

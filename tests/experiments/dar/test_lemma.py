@@ -1,4 +1,4 @@
-"""The lemma of docs/notes/dar.md in every engine: the excess, flows above p summed over links,
+"""The lemma of docs/dar.md in every engine: the excess, flows above p summed over links,
 never grows if requests are informed and each output leaf sends one at a time."""
 
 from __future__ import annotations
