@@ -165,9 +165,11 @@ class Query:
         if not self.over:
             return None
         texts = {key: str(value) for key, value in self.over.items() if key not in SETTINGS}
-        parameters = {key: value for key, (value,) in find(run.experiment).values(texts).items()}
+        experiment = find(run.experiment)
+        values = {key: value for key, (value,) in experiment.values(texts).items()}
         settings = {key: value for key, value in self.over.items() if key in SETTINGS}
-        return replace(run, parameters={**run.parameters, **parameters}, **settings)  # type: ignore[arg-type]
+        base = replace(run, parameters={**run.parameters, **values}, **settings)  # type: ignore[arg-type]
+        return replace(base, version=experiment.version_of(base.engine, base.parameters))
 
 
 class Verdict(Enum):

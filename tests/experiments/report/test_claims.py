@@ -179,3 +179,11 @@ def test_a_missing_claim_says_why(all_claims):
 
 def test_readme_has_no_claim_under_review(all_claims):
     assert [name for name, claim in all_claims.items() if claim.in_readme and claim.review] == []
+
+
+def test_a_row_to_divide_by_has_the_version_of_its_own_cell(all_claims):
+    pairs = all_claims["dar-9"].query.pairs
+    experiment = definition.find("dar_goodput")
+    assert {(run.version, base.version) for run, base in pairs} == {
+        (experiment.version + 1, experiment.version)
+    }
