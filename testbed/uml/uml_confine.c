@@ -290,12 +290,15 @@ int clone(int (*function)(void *), void *stack, int flags, void *argument, ...)
 pid_t waitpid(pid_t pid, int *status, int options)
 {
 	static pid_t (*real)(pid_t, int *, int);
+	int unasked;
 	pid_t ended;
 
 	if (!real)
 		real = dlsym(RTLD_NEXT, "waitpid");
+	if (!status)
+		status = &unasked; /* as the kernel ends most processes */
 	ended = real(pid, status, options);
-	if (ended > 0 && processes && status && (WIFEXITED(*status) || WIFSIGNALED(*status)))
+	if (ended > 0 && processes && (WIFEXITED(*status) || WIFSIGNALED(*status)))
 		processes--;
 	return ended;
 }
