@@ -1,4 +1,4 @@
-"""What a kernel on which a lab is checked says while it runs: names of stages, and messages.
+"""Output of a kernel on which a lab is checked: names of stages, and messages.
 
 A command of the lab may write whatever it likes.  So lines are bounded, and control characters are
 escaped.

@@ -51,7 +51,7 @@ COMMAND = [sys.executable, "-m", "weft.experiments.cli.cli", *UP, *VIRTUAL]
 
 
 def up(typed: list[str], *options: str) -> list[str]:
-    """What `weft up` prints once it is up for what is `typed`, without prompts."""
+    """Return what `weft up` prints, without prompts, when `typed` is entered."""
     done = subprocess.run(
         [*COMMAND, *options],
         cwd=ROOT,
@@ -130,7 +130,7 @@ def test_interrupting_while_it_comes_up_ends_it_and_leaves_nothing(tmp_path):
 
 
 def read_until(lines: Iterable[str], words: str) -> str:
-    """What is printed up to the first line with `words`, or if there are none, to the end."""
+    """Return the output up to the first line with `words`, or all of it if there is none."""
     read = ""
     for line in lines:
         read += line

@@ -78,8 +78,7 @@ class Fabric:
         self.network, self.plane, self.program = network, plane, program
 
     def put_in(self, packet: bytes, port: int = 0, node: int = LEAF) -> tuple[int, bytes]:
-        """What the program returns for a packet that arrives at a port, and the packet as it leaves
-        it."""
+        """Return the program's result for a packet from a port, and the packet after it."""
         out = ctypes.create_string_buffer(2048)
         # struct __sk_buff up to ifindex
         context = bytes(40) + struct.pack("=I", self.network.ifindex(node, port))
@@ -564,7 +563,7 @@ def test_a_full_kernel_whichever_it_is_forwards_by_every_scheme_that_it_can(
 def test_a_link_whose_mtu_was_reduced_by_hand_loses_nothing_silently(
     network: Callable[..., RunningNetwork],
 ) -> None:
-    """What is too long is sent on in fragments, or its sender told of the MTU."""
+    """A packet that is too long leaves in fragments, or its sender hears of the MTU."""
     net = network(CLOS, FAST)
     with DataPlane.load(net, "dmodk") as plane, ExitStack() as stack:
         plane.attach()

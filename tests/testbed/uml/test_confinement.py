@@ -1,4 +1,4 @@
-"""What the kernel of User-Mode Linux may do on the host, were it taken over from inside."""
+"""Rights on the host of a kernel of User-Mode Linux that was taken over from inside."""
 
 from __future__ import annotations
 
