@@ -12,6 +12,7 @@ import pytest
 
 from weft.experiments.cli.cli import main
 from weft.testbed.linux import clock
+from weft.testbed.uml import uml
 
 ROOT = Path(__file__).parents[3]
 UP = ("up", "dcell:n=3,k=1")
@@ -44,6 +45,31 @@ UP = ("up", "dcell:n=3,k=1")
 def test_what_does_not_go_together_is_refused(options, words, capsys):
     assert main([*UP, *options]) == 2
     assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+@pytest.mark.parametrize(
+    "words",
+    [
+        [*UP, "--clock", "virtual", "--rate", "10mbit"],
+        [
+            *("run", "lbsp_tcp", "--clock", "virtual", "--seeds", "1", "--set"),
+            *("workload=short", "scheme=ecmp", "damage=none", "flow_bytes=32768"),
+        ],
+    ],
+)
+def test_a_terminal_says_that_a_kernel_boots_and_a_pipe_does_not(
+    words, is_terminal, monkeypatch, tmp_path, capsys
+):
+    def boot(*_: object, **__: object) -> int:
+        raise ChildProcessError("no kernel boots in this test")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(uml, "run", boot)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
+    assert main(words) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert any("kernel for virtual time boots" in line for line in lines) is is_terminal
 
 
 VIRTUAL = ("--clock", "virtual", "--rate", "100mbit", "--delay", "50us")
