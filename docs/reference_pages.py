@@ -42,7 +42,7 @@ def pages() -> dict[str, str]:
 
 
 def commands() -> Iterator[str]:
-    """What every command's --help says."""
+    """Yield the text of every command's --help."""
     top = cli.parser()
     yield from fenced(top.format_help())
     (chosen,) = [
@@ -54,7 +54,7 @@ def commands() -> Iterator[str]:
 
 
 def experiments() -> Iterator[str]:
-    """What `weft describe` says of every experiment, but for what is stored."""
+    """Yield the text of `weft describe` for every experiment, without stored rows."""
     yield from ("`weft describe EXPERIMENT` prints this, with what is stored.", "")
     for name, experiment in definition.discover().items():
         found = experiment_description.described(experiment, [])

@@ -59,7 +59,7 @@ if not INSIDE:  # where importing takes long
 
 
 def lacking(item: pytest.Item) -> str | None:
-    """What this process lacks to run the test, if anything but an optional part."""
+    """Return what this process lacks to run the test, optional parts aside; None if nothing."""
     marks = list(item.iter_markers("uml"))
     if INSIDE or not (marks or item.get_closest_marker("kernel")):
         return None
@@ -307,8 +307,7 @@ class Outside:
         self.reports[report.nodeid].append(report)
 
     def done(self, item: pytest.Item) -> bool:
-        """Whether everything is known about a test; it has failed if its instance ended before it
-        did."""
+        """Return whether a test has ended; it has failed if its instance ended first."""
         reports = self.reports[item.nodeid]
         if any(report.when == "teardown" for report in reports):
             return True

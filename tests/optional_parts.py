@@ -130,7 +130,7 @@ def show_display(monkeypatch: pytest.MonkeyPatch, _: Path) -> None:
 
 @cache
 def has_module(name: str) -> bool:
-    """Whether this kernel has the module: loaded, built in, or to be loaded."""
+    """Return whether this kernel has the module: loaded, built in, or to be loaded."""
     try:
         argv = ["modprobe", "--dry-run", "--quiet", name]
         return subprocess.run(argv, check=False).returncode == 0
@@ -188,7 +188,7 @@ def refuse(missing: str) -> NoReturn:
 
 
 def may_skip(reason: str) -> bool:
-    """Whether a test may be skipped for this reason: anywhere but in CI, or as was stated."""
+    """Return whether a test may be skipped for this reason: stated, or not in CI."""
     return "CI" not in os.environ or any(PARTS[name].get in reason for name in stated)
 
 

@@ -1,5 +1,4 @@
-"""What `make dist` makes: a wheel that works in an environment of its own, outside the checkout,
-without root."""
+"""The wheel of `make dist` works in an environment of its own, outside the checkout."""
 
 from __future__ import annotations
 

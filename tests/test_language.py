@@ -23,12 +23,7 @@ FEW = 10  # sentences: the mean of fewer says little
 PERSONS = re.compile(r"\b(nobody|somebody|whoever|everybody|anybody|someone)\b", re.IGNORECASE)
 USER_NOBODY = re.compile(r"user `?nobody`?|as nobody\b|\(nobody\)")
 NOUN_FRAGMENT = re.compile(r"(What|Who|Whether|How)\b")
-# Folders whose docstrings all begin as they should.
-IMPERATIVE = (
-    *("topologies", "daemons/control", "daemons/core", "daemons/proxy", "daemons/tar"),
-    *("testbed/data_plane", "testbed/frr", "testbed/measure", "testbed/mininet", "testbed/plan"),
-    *("testbed/runs", "testbed/network", "experiments/report", "bench"),
-)
+DOCSTRING_OF_A_FRAGMENT = re.compile(rf'"""\s*{NOUN_FRAGMENT.pattern}')
 FOLDERS = ("topologies", "daemons", "testbed", "experiments", "bench", "examples", "weft")
 
 
@@ -111,12 +106,23 @@ def test_the_product_speaks_of_processes_and_users():
     assert {path: said for path, said in lines.items() if said} == {}
 
 
-def test_docstrings_begin_with_what_is_done():
-    fragments = [
-        f"{path}: {docstring.splitlines()[0]}"
-        for path, source in sources(*IMPERATIVE).items()
+def fragments(source: str) -> list[str]:
+    """Return first lines of docstrings that begin with a question word, not with a verb or noun."""
+    if not DOCSTRING_OF_A_FRAGMENT.search(source):  # parsing takes long
+        return []
+    return [
+        docstring.splitlines()[0]
         for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module)
         if (docstring := ast.get_docstring(node)) and NOUN_FRAGMENT.match(docstring)
     ]
-    assert fragments == []
+
+
+def test_fragments_are_seen():
+    source = '"""Models."""\ndef is_up():\n    """Whether it is up."""\n\n\nA = """What else."""\n'
+    assert fragments(source) == ["Whether it is up."]
+
+
+def test_docstrings_begin_with_what_is_done():
+    lines = {path: fragments(source) for path, source in sources(*FOLDERS, "docs", "tests").items()}
+    assert {path: said for path, said in lines.items() if said} == {}

@@ -75,8 +75,10 @@ def statements(tree: ast.AST) -> list[ast.AST]:
 
 @cache
 def parts(source: str) -> tuple[list[ast.Import | ast.ImportFrom], list[tuple[str, int]]]:
-    """What is looked at here of `source`, wherever it stands: its imports; its functions, and how
-    many lines each has. Several tests ask, and parsing takes longest."""
+    """Return the imports of `source`, and its functions with their numbers of lines.
+
+    Several tests ask, and parsing takes longest.
+    """
     nodes = statements(ast.parse(source))
     imports = [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
     functions = [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]

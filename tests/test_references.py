@@ -16,7 +16,7 @@ FILES = tuple(subprocess.check_output(["git", "ls-files"], cwd=ROOT, text=True).
 
 @cache
 def ends_of(files: tuple[str, ...]) -> frozenset[str]:
-    """What a path among `files` ends with, its folders whole."""
+    """Return the ends of the paths `files`, of whole folders."""
     parts = [file.split("/") for file in files]
     return frozenset("/".join(each[-i:]) for each in parts for i in range(1, len(each) + 1))
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from fractions import Fraction
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +63,41 @@ def paths(
 def shortest(topology: Topology, src: int, dst: int) -> list[RoutedPath]:
     """Return the paths of switches that choose evenly among next hops on live shortest paths."""
     return paths(topology, src, dst, lambda switch: evenly(updown.next_hops(topology, switch)[dst]))
+
+
+def polarised(topology: Topology, src: int, dst: int) -> list[RoutedPath]:
+    """Return the paths of switches on which one hash of a flow chooses at every hop.
+
+    The hash is a number below 1, of which n next hops have an equal part each, in order of ports.
+    So a flow that took the upper half at one switch takes it at the next switch, too.
+    """
+
+    def follow(
+        path: tuple[int, ...], low: Fraction, high: Fraction
+    ) -> Iterator[tuple[tuple[int, ...], Fraction]]:
+        if path[-1] == dst:
+            yield path, high - low
+            return
+        for hop, begin, end in _parts(updown.next_hops(topology, path[-1])[dst], low, high):
+            yield from follow((*path, hop.node), begin, end)
+
+    if src == dst:
+        return [RoutedPath((src,))]
+    starts = [(src, switch) for switch in topology.adjacency[src]]
+    shares = [share for start in starts for share in follow(start, Fraction(0), Fraction(1))]
+    paths = [RoutedPath(nodes, float(share)) for nodes, share in shares]
+    return sorted(paths, key=lambda path: -round(path.share / LEAST))
+
+
+def _parts(
+    hops: Sequence[Hop], low: Fraction, high: Fraction
+) -> Iterator[tuple[Hop, Fraction, Fraction]]:
+    """Yield each of `hops` with its part of the interval of hashes from `low` to `high`."""
+    for index, hop in enumerate(hops):
+        begin = max(low, Fraction(index, len(hops)))
+        end = min(high, Fraction(index + 1, len(hops)))
+        if begin < end:
+            yield hop, begin, end
 
 
 def named(topology: Topology, nodes: Sequence[int]) -> dict[str, Any]:

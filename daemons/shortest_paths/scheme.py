@@ -11,11 +11,15 @@ from weft.daemons.core.scheme import ECN, RoutedPath, Scheme, Selection, for_swi
 from weft.daemons.core.selection_rule import FLOW_HASH, KERNEL, SelectionRule
 from weft.daemons.routing import shortest
 from weft.daemons.shortest_paths.daemon import Bfs
+from weft.topologies.core.family import IntegerParameter
 
 if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology
 
 PARAMETERS = parameters.HELLO | parameters.LINK_STATE
+SEEDS = IntegerParameter.word(
+    "seeds of the switches' hashes; the same one polarises flows", ("own", "same")
+)
 
 
 def configure(topology: Topology, options: Options, link_kbps: int) -> dict[int, NodeConfig]:
@@ -52,17 +56,18 @@ def equal_paths(topology: Topology, options: Options, src: int, dst: int) -> lis
     from weft.daemons.routing import path_shares
 
     for_switches("ecmp", topology)
-    return path_shares.shortest(topology, src, dst)
+    paths = path_shares.polarised if options["seeds"] else path_shares.shortest
+    return paths(topology, src, dst)
 
 
 def rule(options: Options) -> SelectionRule:
-    """Return the rule of Linux multipath routes; with ECN, the data plane's choice by flow hash.
+    """Return the rule of Linux multipath routes, or the data plane's choice by flow hash.
 
-    The kernel's multipath routes cannot mark packets.
+    The kernel's multipath routes cannot mark packets, and before Linux 6.11 take no seeds.
     """
-    if not options["ecn"]:
+    if not options["ecn"] and not options["seeds"]:
         return SelectionRule(KERNEL)
-    return SelectionRule(FLOW_HASH, {"ecn": options["ecn"]})
+    return SelectionRule(FLOW_HASH, {"ecn": options["ecn"]}, common_seed=bool(options["seeds"]))
 
 
 SCHEMES = (
@@ -81,11 +86,11 @@ SCHEMES = (
         summary="all equal-cost shortest paths of a switch fabric over live links; a hash chooses "
         "each flow's path",
         source="RFC 2992",
-        parameters={"ecn": ECN, **PARAMETERS},
+        parameters={"ecn": ECN, "seeds": SEEDS, **PARAMETERS},
         check=check_fabric,
         configure=configure,
         machine=machine,
-        selection=Selection(parameters={"ecn": ECN}, rule=rule),
+        selection=Selection(parameters={"ecn": ECN, "seeds": SEEDS}, rule=rule),
         path=equal_paths,
     ),
 )

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from textwrap import shorten
 from typing import TYPE_CHECKING
-from xml.etree import ElementTree
 
 from weft.experiments.cli.options import (
     Commands,
@@ -21,7 +21,6 @@ from weft.experiments.cli.options import (
     add_run,
     add_trust,
 )
-from weft.experiments.runner.console import show
 from weft.testbed.linux.process import need_root
 
 if TYPE_CHECKING:
@@ -29,10 +28,18 @@ if TYPE_CHECKING:
     from weft.testbed.labs.play import Played
     from weft.testbed.labs.report import Report
 
-ANSWER = "answer.yaml"  # in the folder that the kernel for virtual time shares with the host
+# in the folder that the kernel for virtual time shares with the host
+ANSWER, HIDDEN = "answer.yaml", "hidden.yaml"
 REPORTING = "WEFT_REPORTING"  # environment variable of this command on that kernel
-WIDEST = 60  # characters of a check in the table
-LATE_MS = 50.0  # lateness of an event that deserves a warning
+OF_ONE = ("junit", "gradescope")  # options that several answers do not have
+
+
+class FailedInside(OSError):
+    """A lab could not be played on its kernel, which has printed the reason: the message."""
+
+    def __init__(self, reason: str, status: int) -> None:
+        super().__init__(reason)
+        self.status = status
 
 
 def add_commands(commands: Commands) -> None:
@@ -41,10 +48,19 @@ def add_commands(commands: Commands) -> None:
         commands, "check", check, "bring a lab up, play its events, and grade its checks"
     )
     parser.add_argument("lab", metavar="LAB", help="file such as lab.yaml (docs/labs.md)")
-    parser.add_argument(
+    answers = parser.add_mutually_exclusive_group()
+    answers.add_argument(
         "--answer",
         metavar="FILE",
         help="file with values that the lab's key answer allows, such as scheme: ecmp",
+    )
+    answers.add_argument(
+        "--answers",
+        metavar="DIR",
+        help="grade every .yaml file in this folder and in its folders, one after the other",
+    )
+    parser.add_argument(
+        "--hidden", metavar="FILE", help="file with further events and checks, hidden from students"
     )
     parser.add_argument(
         "--clock",
@@ -59,7 +75,11 @@ def add_commands(commands: Commands) -> None:
         help="seed of all randomness under the virtual clock; default: 1",
     )
     add_json(parser)
+    add_flag(parser, "--csv", help="print the grades of --answers as CSV")
     parser.add_argument("--junit", metavar="FILE", help="write the results as JUnit XML")
+    parser.add_argument(
+        "--gradescope", metavar="FILE", help="write the results as Gradescope's results.json"
+    )
     add_trust(parser)
 
     parser = add_command(
@@ -71,51 +91,156 @@ def add_commands(commands: Commands) -> None:
 
 
 def check(arguments: Namespace) -> int:
-    """Grade a lab; return 1 if a check fails."""
-    from weft.experiments.cli.lab_commands import checked_scheme, require_trust
+    """Grade a lab, or answers to it; return 1 if a check fails."""
+    if REPORTING in os.environ:
+        return _check_inside(arguments)
+    if arguments.answers is not None:
+        return _check_folder(arguments)
+    if arguments.csv:
+        raise ValueError("--csv needs --answers, a folder of answers")
+    try:
+        return _check_one(arguments)
+    except FailedInside as failure:
+        return failure.status
+
+
+def _check_one(arguments: Namespace) -> int:
+    """Grade a lab with at most one answer."""
+    from weft.experiments.cli import check_reports
+    from weft.experiments.cli.lab_commands import require_trust
+
+    _read(arguments, None)
+    for name in OF_ONE:  # refuse the path now, and leave no older results there
+        if getattr(arguments, name) is not None:
+            Path(getattr(arguments, name)).write_bytes(b"")
+    with _refusals(arguments):
+        lab = _read(arguments, arguments.answer)
+    require_trust(lab, trust=arguments.trust)
+    with _refusals(arguments):
+        report = _graded(arguments, lab, arguments.answer)
+    if arguments.junit is not None:
+        check_reports.write_junit(Path(arguments.junit), arguments.lab, report)
+    if arguments.gradescope is not None:
+        check_reports.write_gradescope(Path(arguments.gradescope), report)
+    if arguments.json:
+        print(json.dumps(report))
+    else:
+        check_reports.show_report(report)
+    return 0 if report["passed"] else 1
+
+
+@contextmanager
+def _refusals(arguments: Namespace) -> Iterator[None]:
+    """Write the error of an answer for Gradescope, where it is the student who must read it."""
+    from weft.experiments.cli import check_reports
+
+    try:
+        yield
+    except (ValueError, FailedInside) as error:
+        if arguments.gradescope is not None and arguments.answer is not None:
+            check_reports.write_gradescope_refusal(Path(arguments.gradescope), str(error))
+        raise
+
+
+def _check_folder(arguments: Namespace) -> int:
+    """Grade every answer of a folder; return 1 if one of them could not be graded."""
+    from weft.experiments.cli import check_reports
+    from weft.experiments.cli.lab_commands import require_trust
+    from weft.experiments.runner.export import cell
+
+    for name in OF_ONE:
+        if getattr(arguments, name) is not None:
+            raise ValueError(f"--{name} is about one answer: use --answer FILE")
+    lab = _read(arguments, None)
+    paths = _answers(Path(arguments.answers))
+    require_trust(lab, trust=arguments.trust)
+    columns = check_reports.columns_of(lab.checks)
+    table = csv.writer(sys.stdout, lineterminator="\n")
+    if arguments.csv:
+        table.writerow(columns)
+    rows = []
+    for path in paths:
+        row = _row(arguments, lab, path)
+        rows.append(row)
+        if arguments.csv:  # at once, so that an interruption loses nothing
+            table.writerow([cell(row.get(column)) for column in columns])
+            sys.stdout.flush()
+    if arguments.json:
+        print(json.dumps(rows))
+    elif not arguments.csv:
+        check_reports.show_grades(rows)
+    return 1 if any(row["points"] is None for row in rows) else 0
+
+
+def _answers(folder: Path) -> list[Path]:
+    """Return the answers in a folder; ValueError if there is none."""
+    from weft.experiments.cli.lab_commands import SUFFIXES
+
+    paths = [path for path in folder.rglob("*") if path.suffix in SUFFIXES and not path.is_dir()]
+    if not paths:
+        reason = "no .yaml file in it" if folder.is_dir() else "no such folder"
+        raise ValueError(f"{folder}: {reason}; --answers takes a folder of answers")
+    return sorted(paths)
+
+
+def _row(arguments: Namespace, lab: Lab, path: Path) -> Report:
+    """Return the row of an answer; an error in it is its row, and ends nothing."""
+    from weft.experiments.cli.check_reports import error_row, grade_row
+    from weft.experiments.cli.lab_commands import require_trust
+
+    try:
+        if path.is_symlink():  # it may lead to a file of the teacher's
+            raise ValueError(f"{path}: a symbolic link is not read")
+        answered = _read(arguments, str(path))
+        if answered.command_lines() != lab.command_lines():
+            require_trust(answered, trust=arguments.trust)
+        return grade_row(str(path), lab.checks, _graded(arguments, answered, str(path)))
+    except (ValueError, FailedInside) as error:
+        return error_row(str(path), lab.checks, error, 0)
+    except OSError as error:
+        return error_row(str(path), lab.checks, error, None)
+
+
+def _graded(arguments: Namespace, lab: Lab, answer: str | None) -> Report:
+    """Return the report on `lab`, which has the values of the file `answer`."""
+    from weft.experiments.cli.lab_commands import checked_scheme
     from weft.experiments.cli.virtual_up import require_rates
     from weft.experiments.runner.console import stages
     from weft.testbed.labs.report import report_of
 
-    if REPORTING in os.environ:
-        return _check_inside(arguments)
-    lab, answer = _read(arguments)
-    require_trust(lab, trust=arguments.trust)
     virtual = arguments.clock == "virtual"
     scheme = checked_scheme(lab, virtual=virtual)
     if virtual:
         require_rates(lab)
-    if arguments.junit is not None:  # refuse the path now, and leave no older results there
-        Path(arguments.junit).write_bytes(b"")
-    with stages("checking") as progress:
+    with stages("checking" if answer is None else f"checking {answer}") as progress:
         if virtual:
-            status, results = _on_virtual_kernel(lab, answer, arguments, progress)
-            if results is None:  # the error is printed
-                return status
-            played = results
+            played = _on_virtual_kernel(lab, answer, arguments, progress)
         else:
             played = _played(lab, scheme, progress)
-    report = report_of(lab.checks, played)
-    if arguments.junit is not None:
-        write_junit(Path(arguments.junit), arguments.lab, report)
-    if arguments.json:
-        print(json.dumps(report))
-    else:
-        show_report(report)
-    return 0 if report["passed"] else 1
+    return report_of(lab.checks, played)
 
 
-def _read(arguments: Namespace) -> tuple[Lab, NamedText | None]:
-    """Return the lab with the values of the answer, and the answer."""
-    from weft.experiments.cli.lab_commands import text_of
-    from weft.testbed.labs.lab_file import NamedText, parse
+def _read(arguments: Namespace, answer: str | None) -> Lab:
+    """Return the lab with the hidden checks, and with the values of the file `answer`."""
+    from weft.testbed.labs.lab_file import parse
 
-    path = arguments.answer
-    answer = None if path is None else NamedText(text_of(path), path)
-    lab = parse(text_of(arguments.lab), name=arguments.lab, answer=answer)
+    lab = parse(
+        _text(arguments.lab).text,
+        name=arguments.lab,
+        answer=None if answer is None else _text(answer),
+        hidden=None if arguments.hidden is None else _text(arguments.hidden),
+    )
     if not lab.checks:
         raise ValueError(f"{arguments.lab}: it has no checks")
-    return lab, answer
+    return lab
+
+
+def _text(path: str) -> NamedText:
+    """Return the text of a file with its path."""
+    from weft.experiments.cli.lab_commands import text_of
+    from weft.testbed.labs.lab_file import NamedText
+
+    return NamedText(text_of(path), path)
 
 
 def _played(lab: Lab, scheme: str, progress: Callable[[str], None]) -> Played:
@@ -143,84 +268,60 @@ def _check_inside(arguments: Namespace) -> int:
     from weft.testbed.labs.report import sent
     from weft.testbed.uml import host_questions
 
-    lab, _ = _read(arguments)
+    lab = _read(arguments, arguments.answer)
     played = _played(lab, checked_scheme(lab), lambda stage: say(f"{STAGE}{stage}"))
     host_questions.report(sent(played))
     return 0
 
 
+def _inputs(answer: str | None, hidden: str | None) -> tuple[list[str], dict[str, str]]:
+    """Return the options that name the files inside, and the texts of these files by name."""
+    from weft.testbed.uml import host_questions
+
+    words: list[str] = []
+    texts = {}
+    for option, name, path in (("--answer", ANSWER, answer), ("--hidden", HIDDEN, hidden)):
+        if path is not None:
+            words += [option, str(host_questions.FOLDER / name)]
+            texts[name] = _text(path).text
+    return words, texts
+
+
 def _on_virtual_kernel(
-    lab: Lab,
-    answer: NamedText | None,
-    arguments: Namespace,
-    progress: Callable[[str], None],
-) -> tuple[int, Played | None]:
-    """Return exit status and results of this command on a kernel for virtual time.
+    lab: Lab, answer: str | None, arguments: Namespace, progress: Callable[[str], None]
+) -> Played:
+    """Return the results of this command on a kernel for virtual time.
 
     The kernel sees the lab's folder, and can write nothing outside.
+
+    Raises:
+        FailedInside: the command failed there.
     """
     from weft.experiments.cli.guest_output import GuestMessages
     from weft.experiments.cli.virtual_up import MEMORY_MB
     from weft.testbed.labs.report import received
     from weft.testbed.runs import isolated_python
-    from weft.testbed.uml import host_questions, uml
+    from weft.testbed.uml import uml
 
     path = Path(arguments.lab).resolve()
-    words = ["check", path.name]
-    inputs = {}
-    if answer is not None:
-        words += ["--answer", str(host_questions.FOLDER / ANSWER)]
-        inputs[ANSWER] = answer.text
-    exchange = uml.Exchange(inputs)
+    words, texts = _inputs(answer, arguments.hidden)
+    exchange = uml.Exchange(texts)
+    messages = GuestMessages(progress)
     progress("a kernel for virtual time boots")
     status = uml.run(
-        isolated_python.command("weft.experiments.cli.cli", words),
+        isolated_python.command("weft.experiments.cli.cli", ["check", path.name, *words]),
         virtual=uml.VirtualClock(seed=arguments.seed),
         memory_mb=MEMORY_MB,
         timeout_s=math.inf,
         cwd=path.parent,
         env=os.environ | {REPORTING: "1"},
         stdout=GuestMessages(progress),
-        stderr=GuestMessages(progress),
+        stderr=messages,
         exchange=exchange,
     )
-    return status, None if status else received(exchange.report, len(lab.checks))
-
-
-def show_report(report: Report) -> None:
-    """Print a table of the checks, hints of those that failed, and the sum of points."""
-    rows = [
-        {
-            **row,
-            "check": shorten(row["check"], WIDEST, placeholder=" ..."),
-            "points": f"{row['points']}/{row['of']}",
-            "result": "passed" if row["passed"] else "FAILED",
-        }
-        for row in report["checks"]
-    ]
-    show(rows, ["check", "points", "result", "measured"])
-    for row in rows:
-        if row["hint"] and not row["passed"]:
-            print(f"\n{row['check']}\n  hint: {row['hint']}")
-    print(f"\n{report['points']} of {report['of']} points")
-    if report["fidelity"]:
-        print(f"fidelity: {report['fidelity']}, {report['fidelity_worst']}")
-    if report["late_ms"] > LATE_MS:
-        print(f"weft: an event was {report['late_ms']:.0f} ms late", file=sys.stderr)
-
-
-def write_junit(path: Path, name: str, report: Report) -> None:
-    """Write the report as JUnit XML: a test case for each check."""
-    failures = sum(not row["passed"] for row in report["checks"])
-    counts = {"tests": str(len(report["checks"])), "failures": str(failures)}
-    suite = ElementTree.Element("testsuite", {"name": name, **counts})
-    for row in report["checks"]:
-        title = {"classname": name, "name": f"line {row['line']}: {row['check']}"}
-        case = ElementTree.SubElement(suite, "testcase", title)
-        if not row["passed"]:
-            failure = ElementTree.SubElement(case, "failure", {"message": row["measured"]})
-            failure.text = row["hint"]
-    ElementTree.ElementTree(suite).write(path, encoding="utf-8", xml_declaration=True)
+    if status:
+        raise FailedInside(messages.last or f"it ended with status {status}", status)
+    return received(exchange.report, len(lab.checks))
 
 
 def apply(arguments: Namespace) -> int:

@@ -1,4 +1,4 @@
-"""What a kernel on which a lab is checked says while it runs: names of stages, and messages.
+"""Output of a kernel on which a lab is checked: names of stages, and messages.
 
 A command of the lab may write whatever it likes.  So lines are bounded, and control characters are
 escaped.
@@ -21,12 +21,16 @@ STAGE = "weft-stage: "  # begins a line that names a stage
 
 
 class GuestMessages(io.BytesIO):
-    """Sink for output of a kernel: names of stages, and lines for the terminal."""
+    """Sink for output of a kernel: names of stages, and lines for the terminal.
+
+    last: the last line for the terminal; "" before the first.
+    """
 
     def __init__(self, progress: Callable[[str], None]) -> None:
         super().__init__()
         self.progress = progress
         self.rest = b""
+        self.last = ""
 
     def write(self, chunk: ReadableBuffer) -> int:
         """Pass on the lines that `chunk` completes."""
@@ -37,5 +41,6 @@ class GuestMessages(io.BytesIO):
             if text.startswith(STAGE):
                 self.progress(text.removeprefix(STAGE))
             else:
+                self.last = text
                 print(text, file=sys.stderr, flush=True)
         return len(bytes(chunk))

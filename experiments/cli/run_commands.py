@@ -21,7 +21,7 @@ from weft.experiments.cli.options import (
 )
 from weft.experiments.cli.virtual_up import check_costs
 from weft.experiments.runner import definition
-from weft.experiments.runner.console import Bar, cell, duration, say, show, show_one
+from weft.experiments.runner.console import Bar, cell, duration, notice, say, show, show_one
 from weft.experiments.runner.definition import Entry, Experiment, Row, Run, RunPlan
 from weft.experiments.runner.estimate import estimates, total_s
 from weft.experiments.runner.failures import RunFailure
@@ -190,6 +190,8 @@ def measure(
 
     engines = {run.engine for run in todo}
     about = code_and_machine(kernel="kernel" in engines) if todo else {}
+    if any(run.clock == "virtual" for run in todo):
+        notice(f"{experiment.name}: a kernel for virtual time boots for each run")
     with Bar(experiment.name, len(todo), ticking=engines == {"kernel"}) as bar:
         return sweep(
             experiment,

@@ -127,9 +127,11 @@ def boot(
 
     writable: whether it may write to the current folder.
     """
+    from weft.experiments.runner.console import notice
     from weft.testbed.network.bring_up import HOP_NS
     from weft.testbed.uml import uml
 
+    notice("a kernel for virtual time boots, and the network comes up inside")
     return uml.run(
         argv,
         virtual=uml.VirtualClock(

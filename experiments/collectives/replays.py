@@ -132,7 +132,7 @@ def check(run: Run, topology: Topology) -> None:
         common.check_tcp(run)
     elif run.engine == "fabric":
         transports.check(run)
-        if not rule or rule.reads_daemons:
+        if not rule or rule.reads_daemons or rule.common_seed:
             raise ValueError(refused + "take another scheme of switches, such as ecmp or drill")
         if rule.hosts and transport.name == "tcp":
             check_layers(run, rule.hosts)

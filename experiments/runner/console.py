@@ -42,6 +42,12 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def notice(text: str) -> None:
+    """Print one line on standard error if it is a terminal: what takes long there now."""
+    if not plain():
+        say(text)
+
+
 class Bar:
     """Progress bar of a sweep of `total` runs, a context manager.
 

@@ -1,4 +1,4 @@
-"""How long other machines have been silent, in time in which this process could have heard them.
+"""Silence of other machines, in time in which this process could have heard them.
 
 A process that does not run, because it is stopped or waits for a processor, hears nothing.  That is
 its own lateness, and no silence of others.  A turn of its loop that comes late counts as one that

@@ -91,7 +91,7 @@ def _read(network: RunningNetwork, read_clock: Callable[[], float]) -> float:
 
 
 class ClockOffset(NamedTuple):
-    """How far a machine's clock is ahead of this machine's, and the error's bound."""
+    """Lead of a machine's clock over this machine's, and the bound of its error."""
 
     ahead_s: float
     bound_s: float

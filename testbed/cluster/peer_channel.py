@@ -32,7 +32,7 @@ MALFORMED = "malformed"
 
 
 class Words(NamedTuple):
-    """What a message says, without its seal."""
+    """Content of a message, without its seal."""
 
     sender: str
     receiver: str

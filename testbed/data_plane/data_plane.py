@@ -213,7 +213,10 @@ class DataPlane(Closing):
         self._check_queues(spec, rule, empty_queues)
         data_plane.check(self.net.topology, options)
         self._scheme = data_plane, options
-        seeds = {node: selection.mix(selection.mix(seed, 1), node) or 1 for node in self.switches}
+        seeds = {
+            node: selection.mix(selection.mix(seed, 1), 0 if rule.common_seed else node) or 1
+            for node in self.switches
+        }
         if rule.rule == KERNEL and not self._seed_kernels(seeds):
             rule = SelectionRule(FLOW_HASH)
         pending = self._source.map("pending_states", "=I", "=I")

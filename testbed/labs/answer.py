@@ -20,10 +20,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from weft.daemons.core import registry
-from weft.testbed.labs.yaml_lines import Keys, keys, position
+from weft.testbed.labs.yaml_lines import Keys, YamlLineError, keys, position
 from weft.topologies.core.grammar import INTEGER, parse, quoted, unparse
 from weft.topologies.core.link import delay_us, loss_ppb, rate_bps
 
@@ -86,21 +87,30 @@ def allowed(content: Any) -> dict[Path, tuple[str, ...]]:
     return alternatives
 
 
-def merge(lab: Keys, answer: Keys, name: str) -> None:
+def merge(lab: Keys, answer: Any, name: str) -> None:
     """Set the values of `answer` in the content of the lab called `name`.
 
     Raises:
         ValueError: the lab does not allow a value; the message has the answer's line.
     """
     alternatives = allowed(lab["answer"]) if "answer" in lab else {}
+    names = ", ".join(map(".".join, alternatives))
+    alone = f"{names} alone" if names else "nothing: it has no key answer"
+    limits = f"{name} lets an answer set {alone}"
+    if not isinstance(answer, Keys):
+        raise ValueError(f"an answer has keys with values, got {quoted(answer)}; {limits}")
+    for key in answer.keys() - set(ANSWER_KEYS):
+        close = get_close_matches(key, [path[0] for path in alternatives], n=1)
+        guess = f"did you mean {close[0]}? " if close else ""
+        raise YamlLineError(answer.places[key], f"no key {quoted(key)}: {guess}{limits}")
     for entry in _entries("an answer", answer):
         with _named("", entry):
             if _repeats(entry, lab):
                 continue
             if entry.path not in alternatives:
-                names = ", ".join(map(".".join, alternatives))
-                alone = f"{names} alone" if names else "nothing: it has no key answer"
-                raise ValueError(f"{name} lets an answer set {alone}")
+                raise ValueError(limits)
+            if entry.value is None:
+                raise ValueError("a value is missing after the colon")
             texts = alternatives[entry.path]
             if not any(_admits(text, entry.path[-1], entry.value) for text in texts):
                 expected = " or ".join(WORDS.get(text, text) for text in texts)
@@ -155,7 +165,7 @@ def _repeats(entry: AnswerEntry, lab: Keys) -> bool:
 def _admits(alternative: str, key: str, value: Any) -> bool:
     """Return True if `alternative` allows `value`; ValueError if the value is malformed."""
     if alternative == ANY:
-        return value is not None
+        return True
     if key == "scheme":
         return _admits_scheme(alternative, str(value))
     return _within(QUANTITIES[key](str(value)), _bounds(alternative, QUANTITIES[key]))

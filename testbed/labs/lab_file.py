@@ -38,7 +38,8 @@ from weft.topologies.core.link import MTU_BYTES, LinkSpec
 from weft.topologies.core.topology import Topology
 from weft.topologies.core.user_graph import link_attributes, link_spec, topology_of
 
-KEYS = (*ANSWER_KEYS, "topology", "nodes", "events", "checks", "answer")
+TIMELINE_KEYS = ("events", "checks")
+KEYS = (*ANSWER_KEYS, "topology", "nodes", *TIMELINE_KEYS, "answer")
 NO_RATE = "rate is missing, such as 20mbit"
 NODE_KEYS = ("kind", "hosts", "machine")
 LinkEntry = tuple[tuple[str, str], LinkSpec | None]  # ends and specification of a link
@@ -84,17 +85,20 @@ class Lab:
         return [f"{node}: {line}" for node, line in lines]
 
 
-def parse(text: str, *, name: str, answer: NamedText | None = None) -> Lab:
+def parse(
+    text: str, *, name: str, answer: NamedText | None = None, hidden: NamedText | None = None
+) -> Lab:
     """Return the lab in the text of the file called `name`.
 
     Args:
         text: content of the file.
         name: path of the file; files that the lab names lie in its folder.
         answer: values that replace those of the file, where its key `answer` allows them.
+        hidden: events and checks beside those of the file.
 
     Raises:
-        ValueError: a text is no lab or no answer to it; the message is one line that begins with
-            the file's name and the line.
+        ValueError: a text is no lab, no answer to it or has no hidden checks; the message is one
+            line that begins with the file's name and the line.
     """
     with _named(name):
         content = keys("a lab", read(text, name), KEYS)
@@ -104,8 +108,12 @@ def parse(text: str, *, name: str, answer: NamedText | None = None) -> Lab:
     if answer:
         with _named(answer.name):
             merge(content, read(*answer), name)
+    further = None
+    if hidden:
+        with _named(hidden.name):
+            further = keys("hidden checks", read(*hidden), TIMELINE_KEYS)
     with _named(name):
-        return _lab(content, name)
+        return _lab(content, name, further)
 
 
 @contextmanager
@@ -119,7 +127,7 @@ def _named(name: str) -> Iterator[None]:
         raise ValueError(f"{name}: {error}") from None
 
 
-def _lab(content: Keys, name: str) -> Lab:
+def _lab(content: Keys, name: str, hidden: Keys | None) -> Lab:
     if ("topology" in content) == ("nodes" in content):
         raise ValueError("a lab has either topology, such as dcell:n=4,k=1, or nodes and links")
     topology, own_links = _wired(content, name)
@@ -138,7 +146,7 @@ def _lab(content: Keys, name: str) -> Lab:
     if content.get("mtu") is not None:
         with position(content, "mtu"):
             lab = with_mtu(lab, content["mtu"])
-    events, checks = timeline(content, topology, Path(name).parent)
+    events, checks = timeline(content, topology, Path(name).parent, hidden)
     return replace(lab, events=events, checks=checks)
 
 

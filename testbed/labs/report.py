@@ -26,6 +26,7 @@ def report_of(checks: Sequence[LabCheck], played: Played) -> Report:
         {
             "check": check.text,
             "line": check.line,
+            "hidden": check.hidden,
             "points": check.points * verdict.passed,
             "of": check.points,
             "passed": verdict.passed,

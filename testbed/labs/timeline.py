@@ -96,7 +96,8 @@ class LabCheck:
 
     kind: a key of CHECKS.
     text: the entry, for reports.
-    line: of the entry in the file.
+    line: of the entry in its file.
+    hidden: whether that is the file of hidden checks.
     """
 
     at_s: float
@@ -107,10 +108,11 @@ class LabCheck:
     hint: str
     text: str
     line: int
+    hidden: bool = False
 
 
 def timeline(
-    content: Keys, topology: Topology, folder: Path
+    content: Keys, topology: Topology, folder: Path, hidden: Keys | None = None
 ) -> tuple[tuple[LabEvent, ...], tuple[LabCheck, ...]]:
     """Return the events in order of time, and the checks of a lab.
 
@@ -118,21 +120,25 @@ def timeline(
         content: the lab, whose traces lie in `folder`.
         topology: of the lab.
         folder: of the lab's file.
+        hidden: further events and checks.  A check of the lab without `at` runs after the last
+            event of the lab, whatever events are hidden.
 
     Raises:
         ValueError: an entry is malformed, or names what does not exist.
     """
     reader = TimelineReader(topology, folder)
-    events = []
-    for number, item in enumerate(_items(content, "events"), 1):
-        with position(content, "events"), position(item):
-            events += reader.events(f"events, entry {number}", item)
-    events.sort(key=lambda event: event.at_s)
-    end_s = max((event.end_s for event in events), default=0.0)
+    events: list[LabEvent] = []
     checks = []
-    for number, item in enumerate(_items(content, "checks"), 1):
-        with position(content, "checks"), position(item):
-            checks.append(reader.check(f"checks, entry {number}", item, end_s))
+    for source in (content,) if hidden is None else (content, hidden):
+        for number, item in enumerate(_items(source, "events"), 1):
+            with position(source, "events"), position(item):
+                events += reader.events(f"events, entry {number}", item)
+        end_s = max((event.end_s for event in events), default=0.0)
+        for number, item in enumerate(_items(source, "checks"), 1):
+            with position(source, "checks"), position(item):
+                check = reader.check(f"checks, entry {number}", item, end_s)
+            checks.append(replace(check, hidden=source is hidden))
+    events.sort(key=lambda event: event.at_s)
     return tuple(events), tuple(checks)
 
 

@@ -1,4 +1,4 @@
-"""What of the host a kernel of User-Mode Linux may reach: the rules that uml_confine.c enforces.
+"""Rules of what a kernel of User-Mode Linux may reach of the host; uml_confine.c enforces them.
 
 It reads named folders: programs and libraries of the system, what every user may read of /etc, the
 project, Python with its packages, and the folder of the command.  It writes to the channels, and to

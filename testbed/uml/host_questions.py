@@ -1,4 +1,4 @@
-"""What a command under User-Mode Linux and the host say to each other while it runs.
+"""Exchange between a command under User-Mode Linux and the host while it runs.
 
 A report is text for the program that started the command.  A question to the host takes no virtual
 time: inside, ask() polls for the answer; outside, OutsideHost stops the whole kernel when it sees a

@@ -116,8 +116,7 @@ def corpus() -> list[bytes]:
 
 
 def input_of(scheme: str, node: int, port: int, payload: bytes) -> bytes:
-    """What the coverage-guided fuzzer has for `payload`, said to that daemon of the network of
-    `scheme`."""
+    """Return the coverage-guided fuzzer's input for a payload to a daemon."""
     return bytes([schemes().index(scheme), node, port]) + payload
 
 
@@ -132,8 +131,10 @@ def coverage_corpus() -> list[tuple[str, int, int, bytes]]:
 
 
 def inputs() -> list[bytes]:
-    """What the coverage-guided fuzzer begins with: what it has found, messages that have been
-    trouble, and some that daemons say."""
+    """Return the coverage-guided fuzzer's first inputs.
+
+    They are its own corpus, messages that once did harm, and some messages of daemons.
+    """
     found = [input_of(*one) for one in coverage_corpus()]
     for name in schemes():
         draw = Random(f"1 {name}")

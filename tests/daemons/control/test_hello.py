@@ -481,7 +481,7 @@ def test_status_says_what_a_person_wants_to_see():
 
 
 def ups(bus, begin_s, end_s):
-    """How long node 0 took node 1 to be up within that time, and how often that changed."""
+    """Return the time for which node 0 took node 1 to be up, and the number of changes."""
     up_s, up, since = 0.0, True, begin_s
     changes = [(at, up) for at, node, _, up in bus.changes if node == 0 and begin_s <= at < end_s]
     for at, now_up in [*changes, (end_s, False)]:
@@ -539,8 +539,7 @@ def test_a_damped_neighbour_that_dies_is_not_taken_back():
 
 
 def test_neighbours_that_are_damped_return_in_the_same_order_each_time():
-    """What follows, which advertisement leaves first, does so too: or a seed would not repeat a
-    campaign."""
+    """The order of advertisements follows from it, and a seed must repeat a campaign."""
     others = [*range(1, 40)]
     machine = Neighbourhood(0, {0: others}, incarnation=1, damp_s=0.5, most_damp_s=4.0)
     machine.start(0.0)

@@ -74,7 +74,7 @@ class Web:
                             self.do(other, heard)
 
     def agree(self):
-        """Whether all have the same entries, times aside, and the digest of these."""
+        """Return whether all have the same entries, times aside, and the digest of these."""
         said = [
             {origin: (entry.sequence, entry.links) for origin, entry in database.entries.items()}
             for database in self.nodes.values()

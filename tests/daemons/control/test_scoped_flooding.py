@@ -25,7 +25,7 @@ def node(number=1, neighbours=(2, 3, 4), *, scope=3, **more):
 
 
 def said(sends):
-    """What was sent, by port."""
+    """Return the messages sent, by port."""
     return {send.port: messages.decode(send.payload) for send in sends}
 
 

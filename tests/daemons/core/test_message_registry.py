@@ -202,8 +202,7 @@ TSHARK = shutil.which("tshark")  # setup does not install it
 
 
 def shown(told: dict[str, Any], path: str) -> dict[str, list[str]]:
-    """What tshark shows of a message that dissect() tells: the values of each field, in order, by
-    name."""
+    """Return the values that tshark should show of a dissected message, in order, by field."""
     found: dict[str, list[str]] = {}
     for key, value in told.items():
         if isinstance(value, list):

@@ -93,7 +93,7 @@ def test_a_scheme_is_refused_where_it_does_not_run(spec, name, message):
 
 
 def plain(value):
-    """What JSON has no form for and is plain nevertheless."""
+    """Return a plain value as one that JSON has a form for."""
     return list(value) if isinstance(value, range) else bytes.hex(value)
 
 

@@ -1,4 +1,4 @@
-"""How long to wait for an answer."""
+"""The time to wait for an answer."""
 
 from weft.daemons.core.rto_estimator import RtoEstimator
 

@@ -4,7 +4,7 @@ from weft.daemons.core.token_bucket import TokenBucket
 
 
 def taken(bucket, until_s, every_s=1 / 64):
-    """How often something could be taken, trying all the time."""
+    """Return the number of tokens that a process gets which tries all the time."""
     return sum(bucket.take(turn * every_s) for turn in range(round(until_s / every_s)))
 
 

@@ -102,13 +102,15 @@ def placed(actions):
 
 
 def heard(machine, ear, now):
-    """What comes of a request by the uplink to its sender, a spine; four hosts' links come
-    before."""
+    """Return the actions on a request that came by the uplink to its sender, a spine.
+
+    Ports 0 to 3 lead to hosts.
+    """
     return machine.receive(messages.encode(ear), 4 + ear.sender - (16 + 4), now)
 
 
 def moved(machine, ear, now):
-    """What comes of a request; if the draw was the present spine, ask again."""
+    """Return the actions on a request; if the present spine was drawn, ask again."""
     for sequence in range(ear.sequence, ear.sequence + 100):
         if found := placed(heard(machine, ear._replace(sequence=sequence), now)):
             return found

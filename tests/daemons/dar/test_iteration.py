@@ -242,7 +242,7 @@ def test_one_iteration_lets_flows_rest() -> None:
 
 
 def endless(net: ClosFlows, rules: IterationRules) -> bool:
-    """Whether there is a state from which no good one can be reached, by search of all states."""
+    """Return whether some state reaches no good one, by search of all states."""
     before: dict[Spines, list[Spines]] = defaultdict(list)
     reached = set()
     states = list(product(range(net.m), repeat=net.n * net.r))
@@ -261,7 +261,7 @@ def endless(net: ClosFlows, rules: IterationRules) -> bool:
 
 
 def refused(n: int, r: int, m: int, rules: IterationRules) -> bool:
-    """Whether check() refuses the network."""
+    """Return whether check() refuses the network."""
     try:
         iteration.check(n, r, m, rules)
     except ValueError:

@@ -105,7 +105,7 @@ class Sequence:
             self.dead_spines.discard(spine)
 
     def usable(self, one: int, other: int, dead_links=None, dead_spines=None) -> int:
-        """How many spines join two leaves."""
+        """Return the number of spines that join two leaves."""
         links = self.dead_links if dead_links is None else dead_links
         spines = self.dead_spines if dead_spines is None else dead_spines
         live = set(range(self.fabric.m)) - spines
@@ -116,7 +116,7 @@ class Sequence:
         return all(self.usable(one, other, links, spines) > 0 for one in leaves for other in leaves)
 
     def finds_room(self, crossing) -> bool:
-        """Whether every flow does, whatever way the others go."""
+        """Return whether every flow finds room, whichever paths the others take."""
         sent, heard = Counter(one for one, _ in crossing), Counter(other for _, other in crossing)
         p = self.fabric.p
         return all(

@@ -1,4 +1,4 @@
-"""What every codec of messages owes: garbage is Garbage, and nothing else is."""
+"""Checks of every codec of messages: garbage is Garbage, and nothing else is."""
 
 from types import ModuleType
 

@@ -154,7 +154,7 @@ def up_down(topology, alive, dst):
 
 
 def arrives(src, dst, onward, alive):
-    """Whether every way that a packet may take from `src` ends at `dst`."""
+    """Return whether every path that a packet may take from `src` ends at `dst`."""
     state = {}
 
     def follow(at):

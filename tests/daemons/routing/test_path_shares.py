@@ -64,6 +64,32 @@ def test_a_share_is_how_often_a_packet_goes_there(seed):
     assert not seen
 
 
+@pytest.mark.parametrize("spec", [*TREES, "hyperx:l=2,s=4"])
+def test_one_hash_at_all_switches_polarises_flows(spec):
+    """Flows are sent one by one, and each switch takes the hop by the flow's own number."""
+    topology, draw = damaged(spec, 1), random.Random(1)
+    src, dst, count = 0, topology.servers - 1, 4000
+    seen = Counter()
+    for _ in range(count):
+        flow, path = draw.random(), [src, topology.ports(src)[0][1]]
+        while path[-1] != dst:
+            hops = updown.next_hops(topology, path[-1])[dst]
+            path.append(hops[int(flow * len(hops))].node)
+        seen[tuple(path)] += 1
+    for path in paths(topology, "ecmp:seeds=same", src, dst):
+        assert seen.pop(path.nodes) / count == pytest.approx(path.share, abs=0.04)
+    assert not seen
+
+
+def test_polarised_flows_use_as_many_paths_as_one_switch_has_ports():
+    for k in (4, 6):
+        topology = build(f"fattree:k={k}")
+        last = topology.servers - 1
+        assert len(paths(topology, "ecmp", 0, last)) == (k // 2) ** 2
+        assert len(paths(topology, "ecmp:seeds=same", 0, last)) == k // 2
+        assert [path.share for path in paths(topology, "ecmp:seeds=same", 0, 0)] == [1]
+
+
 @pytest.mark.parametrize("spec", [*TREES, "slimfly:q=3,p=2", "hyperx:l=2,s=4"])
 def test_d_mod_k_and_ttc_begin_with_the_path_of_the_destinations_digits(spec):
     topology = build(spec)

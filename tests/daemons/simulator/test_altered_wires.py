@@ -16,7 +16,7 @@ PAYLOAD = bytes(range(20))
 
 
 class Said:
-    """What is heard at a link of its own of what one node says there."""
+    """The messages of one node that arrive over a link of its own."""
 
     def __init__(self, altered, seed=1):
         self.heard, self.events = [], EventQueue()

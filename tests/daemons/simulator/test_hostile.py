@@ -1,5 +1,4 @@
-"""What strangers put on the wires of whole networks: it ends no daemon, and what it does is over
-soon after."""
+"""Packets of strangers on the wires of whole networks end no daemon, and their effect soon ends."""
 
 from __future__ import annotations
 
@@ -45,7 +44,7 @@ def hear(simulator, node, payload, port=0):
 
 
 def in_order(simulator):
-    """Whether every pair of servers reaches each other, and all daemons have converged."""
+    """Return whether all servers reach each other and all daemons have converged."""
     topology = simulator.topology
     lost = [
         (src, dst)

@@ -59,7 +59,7 @@ class Fate:
         self.dead_nodes.discard(node)
 
     def graph(self):
-        """Who can hear whom, hosts included."""
+        """Return the graph of nodes that hear each other, hosts included."""
         near = {node: set() for node in range(self.topology.nodes)}
         for link, (a, _, b, _) in enumerate(self.topology.links.tolist()):
             if link not in self.dead_links and not {a, b} & self.dead_nodes:

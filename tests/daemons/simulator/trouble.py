@@ -1,4 +1,4 @@
-"""What may befall a network, one thing after the other, for tests of daemons on wires in memory."""
+"""Sequences of faults of a network, for tests of daemons on wires in memory."""
 
 from __future__ import annotations
 

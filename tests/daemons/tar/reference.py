@@ -14,9 +14,14 @@ from weft.topologies.recursive.ccrdn import Ccrdn
 
 @dataclass
 class State:
-    """What a probe meets: bandwidth available on the level-0 link and on the other link of each
-    server, 0 if dead; servers that are dead themselves; the number that is drawn in each turn;
-    virtual flows, counted."""
+    """State of a network that a probe meets.
+
+    Attributes:
+        available: bandwidth on a server's level-0 link and on its other link, 0 if dead.
+        dead: servers.
+        draw: the number that is drawn in each turn.
+        virtual: flows, counted.
+    """
 
     available: Callable[[int], tuple[int, int]]
     dead: frozenset[int]
@@ -34,7 +39,7 @@ def level_of(network: Ccrdn, a: int, b: int) -> int:
 
 
 def reaches(network: Ccrdn, cur: int, to: int, state: State) -> bool:
-    """Whether `cur` can send to `to`, which is at its switch."""
+    """Return whether `cur` can send to `to`, which is at its switch."""
     return to == cur or (state.available(cur)[0] > 0 and to not in state.dead)
 
 

@@ -12,7 +12,7 @@ def flow(number):
 
 
 def recounted(known, virtual, loads, asked, gain, now):
-    """What FlowStates.available() says, worked out anew from all of `known` and `virtual`."""
+    """Return FlowStates.available(), computed anew from all of `known` and `virtual`."""
     out = [[each for each in known.values() if each.hop.port == port] for port in (0, 1)]
     mean = (loads[0] + loads[1]) // max(1, len(known))
     left = [loads[0] + mean * sum(t > now and its != asked for its, t in virtual.items()), loads[1]]

@@ -43,7 +43,7 @@ def at_ports(net, name):
 
 
 def ideal_ns(size_bytes, messages=1):
-    """How long the frames of so many messages take on one link."""
+    """Return the time that the frames of so many messages take on one link."""
     return messages * (size_bytes + HEADER_BYTES * packets_of(size_bytes, 1450)) * 8 * SECOND / RATE
 
 

@@ -62,7 +62,7 @@ def test_what_cannot_be_is_refused(given, says):
 
 
 def row(routing, failure, fidelity="PASS", **others):
-    """What a figure needs of a run."""
+    """Return the columns of a run that a figure needs."""
     known = {
         "outages_ms": [0.0, 80.0, 1500.0],
         "recovered": [True, True, False],

@@ -52,12 +52,13 @@ def weft(*words, timeout=None, **environment):
 @pytest.mark.virtual
 @pytest.mark.parametrize("name", LABS)
 def test_a_lab_fails_without_its_answer_and_passes_with_it(name, tmp_path):
-    folder = tmp_path / name
+    folder, answers = tmp_path / name, tmp_path / "answers"
     shutil.copytree(ROOT / "labs" / name, folder)
+    shutil.copytree(ROOT / "labs" / "answers" / name, answers)
     environment = {}
-    if (folder / "answer").exists():
+    if (answers / "pyproject.toml").exists():
         target = folder / "installed"
-        pip = [*PIP, "--no-build-isolation", "--target", target, folder / "answer"]
+        pip = [*PIP, "--no-build-isolation", "--target", target, answers]
         subprocess.run(pip, check=True)
         environment = {"PYTHONPATH": str(target)}
     words = ["check", folder / "lab.yaml", "--trust", "--json"]
@@ -67,7 +68,7 @@ def test_a_lab_fails_without_its_answer_and_passes_with_it(name, tmp_path):
     failed = [row for row in report["checks"] if not row["passed"]]
     assert all(row["hint"] for row in failed)
     assert 0 < report["points"] < report["of"]
-    answered = weft(*words, "--answer", folder / "answer.yaml", **environment)
+    answered = weft(*words, "--answer", answers / "answer.yaml", **environment)
     assert answered.returncode == 0, answered.stdout + answered.stderr
     report = json.loads(answered.stdout)
     assert report["points"] == report["of"] > 0
@@ -161,6 +162,22 @@ def test_commands_of_an_answer_write_no_report_and_read_no_secret(end, tmp_path)
 
 
 @pytest.mark.virtual
+def test_answers_of_a_folder_are_played_with_hidden_checks(tmp_path):
+    file, hidden, answers = (tmp_path / name for name in ("lab.yaml", "hidden.yaml", "answers"))
+    answers.mkdir()
+    file.write_text(HONEST.replace("answer: {", "answer: {scheme: any, "))
+    hidden.write_text("checks: [{at: 0s, reachable: h0-h1, points: 7}]")
+    (answers / "a.yaml").write_text("scheme: none")
+    (answers / "b.yaml").write_text(json.dumps({"commands": {"h0": ["echo too bad; exit 3"]}}))
+    (answers / "c.yaml").write_text("scheme: static")
+    done = weft("check", file, "--answers", answers, "--hidden", hidden, "--json", "--trust")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    assert [row["points"] for row in rows] == [100, 0, 7]
+    assert rows[1]["error"].endswith("status 3: too bad")
+
+
+@pytest.mark.virtual
 def test_what_a_command_says_reaches_the_terminal_without_control_characters(tmp_path):
     file, answer = tmp_path / "lab.yaml", tmp_path / "answer.yaml"
     file.write_text(HONEST)
@@ -209,7 +226,7 @@ def test_a_report_that_cannot_be_written_is_refused_before_anything_is_made(tmp_
         ("scheme: nosuch", ["--trust"], "answer.yaml:1: no scheme 'nosuch'"),
         ("scheme: nosuch", ["--trust", "--clock", "real"], "answer.yaml:1: no scheme 'nosuch'"),
         ("\nscheme: 7", [], "answer.yaml:2: scheme: a text, got 7"),
-        ("checks: []", [], "answer.yaml:1: an answer: no key 'checks'"),
+        ("checks: []", [], "answer.yaml:1: no key 'checks': "),
         ("link: {trim: 5}", ["--trust"], "static leaves packets to the kernel, which trims none"),
     ],
 )

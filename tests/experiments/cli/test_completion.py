@@ -19,7 +19,7 @@ PROGRAM = (
 
 @pytest.fixture
 def tab():
-    """What completes a line at its end."""
+    """Return a function that completes a line at its end."""
 
     def press(line):
         parser = cli.parser()

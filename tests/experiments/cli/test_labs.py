@@ -165,7 +165,7 @@ def test_right_answers_pass_and_wrong_ones_do_not(lab, tmp_path):
 @pytest.mark.slow
 @pytest.mark.virtual
 def test_right_schemes_of_ones_own_pass_and_wrong_ones_do_not(tmp_path):
-    sample = (ROOT / "labs" / "own_scheme" / "answer" / "weft_detour.py").read_text()
+    sample = (ROOT / "labs" / "answers" / "own_scheme" / "weft_detour.py").read_text()
     jobs = {"bfs by another name": ("own_scheme", "scheme: mine", tmp_path / "bfs", OF_BFS)}
     for number, (name, change) in enumerate((OWN_PASSING | OWN_FAILING).items()):
         old, new, scheme = change

@@ -12,6 +12,7 @@ import pytest
 
 from weft.experiments.cli.cli import main
 from weft.testbed.linux import clock
+from weft.testbed.uml import uml
 
 ROOT = Path(__file__).parents[3]
 UP = ("up", "dcell:n=3,k=1")
@@ -46,12 +47,37 @@ def test_what_does_not_go_together_is_refused(options, words, capsys):
     assert words in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("is_terminal", [True, False])
+@pytest.mark.parametrize(
+    "words",
+    [
+        [*UP, "--clock", "virtual", "--rate", "10mbit"],
+        [
+            *("run", "lbsp_tcp", "--clock", "virtual", "--seeds", "1", "--set"),
+            *("workload=short", "scheme=ecmp", "damage=none", "flow_bytes=32768"),
+        ],
+    ],
+)
+def test_a_terminal_says_that_a_kernel_boots_and_a_pipe_does_not(
+    words, is_terminal, monkeypatch, tmp_path, capsys
+):
+    def boot(*_: object, **__: object) -> int:
+        raise ChildProcessError("no kernel boots in this test")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(uml, "run", boot)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
+    assert main(words) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert any("kernel for virtual time boots" in line for line in lines) is is_terminal
+
+
 VIRTUAL = ("--clock", "virtual", "--rate", "100mbit", "--delay", "50us")
 COMMAND = [sys.executable, "-m", "weft.experiments.cli.cli", *UP, *VIRTUAL]
 
 
 def up(typed: list[str], *options: str) -> list[str]:
-    """What `weft up` prints once it is up for what is `typed`, without prompts."""
+    """Return what `weft up` prints, without prompts, when `typed` is entered."""
     done = subprocess.run(
         [*COMMAND, *options],
         cwd=ROOT,
@@ -130,7 +156,7 @@ def test_interrupting_while_it_comes_up_ends_it_and_leaves_nothing(tmp_path):
 
 
 def read_until(lines: Iterable[str], words: str) -> str:
-    """What is printed up to the first line with `words`, or if there are none, to the end."""
+    """Return the output up to the first line with `words`, or all of it if there is none."""
     read = ""
     for line in lines:
         read += line

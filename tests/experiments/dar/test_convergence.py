@@ -21,7 +21,7 @@ from weft.experiments.engines.edge_colouring import assign
 
 
 def near(found: np.ndarray, exact: float) -> bool:
-    """Whether the mean of `found` is within four standard errors of `exact`."""
+    """Return whether the mean of `found` is within four standard errors of `exact`."""
     return bool(abs(found.mean() - exact) < 4 * found.std(ddof=1) / len(found) ** 0.5)
 
 

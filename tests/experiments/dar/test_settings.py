@@ -1,4 +1,4 @@
-"""What the runs of DAR's tables ask of the kernel."""
+"""Settings of the kernel in runs of DAR's tables."""
 
 from weft.experiments.dar import settings
 from weft.experiments.dar.dar_table import EXPERIMENT

@@ -1,5 +1,4 @@
-"""What flows would carry as fluids, against shares that can be worked out by hand, and against
-TCP."""
+"""Shares of flows as fluids, against shares worked out by hand and against TCP."""
 
 import networkx as nx
 import numpy as np

@@ -1,4 +1,4 @@
-"""What FatPaths' experiments on the kernel share, and small runs of them."""
+"""The common part of FatPaths' experiments on the kernel, and small runs of them."""
 
 from __future__ import annotations
 

@@ -169,8 +169,7 @@ def test_every_experiment_is_found_and_complete():
 
 @pytest.mark.slow
 def test_every_experiment_has_runs():
-    """Whether the cells of a sweep go together is found by building their networks and layers:
-    seconds for some."""
+    """This builds the networks and layers of every sweep, which takes seconds for some."""
     for experiment in definition.discover().values():
         assert experiment.default_runs()
 

@@ -1,4 +1,4 @@
-"""How long runs are expected to take."""
+"""The time that runs are expected to take."""
 
 from __future__ import annotations
 

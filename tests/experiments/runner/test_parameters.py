@@ -1,4 +1,4 @@
-"""What a parameter may be: of every kind, and of every experiment that there is."""
+"""Values of parameters: of every kind, and of every experiment."""
 
 import time
 

@@ -174,7 +174,7 @@ def test_what_is_no_row_leaves_what_was_there(store):
 
 
 def elsewhere(store, run, then="print(claim)"):
-    """What another process gets that claims `run`, and does `then`."""
+    """Return what another process prints that claims `run` and executes `then`."""
     code = (
         "from pathlib import Path; from quick import EXPERIMENT; from "
         "weft.experiments.runner.results import Store\n"

@@ -226,7 +226,7 @@ def measured(tmp_path):
 
 
 def gone(group):
-    """Whether no process of the group runs; one that is dead may wait for its parent."""
+    """Return whether no process of the group runs; a dead one may wait for its parent."""
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
             state, _, its_group = stat.read_text().rpartition(")")[2].split()[:3]

@@ -108,7 +108,7 @@ class Walker:
 
 
 class Counted:
-    """What was chosen, counted hop by hop, to be compared with Choices."""
+    """Choices counted hop by hop, to be compared with Choices."""
 
     def __init__(self, walker: Walker) -> None:
         self.walker, self.choices = walker, no_choices(walker.ft)

@@ -1,4 +1,4 @@
-"""What the page is given to draw, and what it is told when it comes late."""
+"""The data that the page draws, and the events for a page that is opened late."""
 
 from __future__ import annotations
 

@@ -364,7 +364,7 @@ def test_events_reach_every_page_and_who_comes_later_is_told_what_happened(view:
 
 
 def told_at_first(view: View) -> list[dict[str, Any]]:
-    """What a page is told that has just been opened."""
+    """Return the events for a page that has just been opened."""
     connection = http.client.HTTPConnection(view.host, timeout=20)
     connection.request("GET", "/events", headers=view.bearer)
     answer, found = connection.getresponse(), []
@@ -389,7 +389,7 @@ NODES_BEHIND_TIP = """
 
 
 def find(name: str) -> str:
-    """What a person does who types a name into the field."""
+    """Return a script that types a name into the field."""
     field = "document.querySelector('#find')"
     return f"{field}.value = '{name}'; {field}.dispatchEvent(new Event('change'))"
 

@@ -78,8 +78,7 @@ class Fabric:
         self.network, self.plane, self.program = network, plane, program
 
     def put_in(self, packet: bytes, port: int = 0, node: int = LEAF) -> tuple[int, bytes]:
-        """What the program returns for a packet that arrives at a port, and the packet as it leaves
-        it."""
+        """Return the program's result for a packet from a port, and the packet after it."""
         out = ctypes.create_string_buffer(2048)
         # struct __sk_buff up to ifindex
         context = bytes(40) + struct.pack("=I", self.network.ifindex(node, port))
@@ -405,15 +404,16 @@ def test_packets_spread_as_each_scheme_says(fast: Fabric) -> None:
     assert fast.uplinks(before) == [0] * 4  # the kernel's own
 
 
-def test_the_kernels_own_choices_at_two_tiers_do_not_depend_on_each_other(
-    network: Callable[..., RunningNetwork],
+@pytest.mark.parametrize(("spec", "polarised"), [("ecmp", False), ("ecmp:seeds=same", True)])
+def test_choices_at_two_tiers_depend_on_each_other_only_with_the_same_seeds(
+    network: Callable[..., RunningNetwork], spec: str, polarised: bool
 ) -> None:
     """A packet's hash, which it brings along from its sender, would have each aggregation switch
     use one uplink."""
     net = network("fattree:k=4", FAST)
     naming = net.topology.naming
     ups = [net.ifindex(naming.node(name), port) for name in ("a0.0", "a0.1") for port in (2, 3)]
-    with DataPlane.load(net, "ecmp", seed=1) as plane, PortCounterReader(net) as counters:
+    with DataPlane.load(net, spec, seed=1) as plane, PortCounterReader(net) as counters:
         plane.attach()
         plane.follow(net.topology)
         before = counters.snapshot()
@@ -422,7 +422,12 @@ def test_the_kernels_own_choices_at_two_tiers_do_not_depend_on_each_other(
             net, wanted, flows.FlowOptions(deadline_s=20.0, congestion_control="reno")
         ).unfinished
         sent = counters.snapshot().since(before)
-    assert min(sent.ports[index].sent_packets for index in ups) > 40
+    counts = [sent.ports[index].sent_packets for index in ups]
+    if polarised:
+        assert min(counts[0], counts[3]) > 40
+        assert max(counts[1:3]) < 10  # the network's own packets
+    else:
+        assert min(counts) > 40
 
 
 def test_a_silent_failure_is_repaired_by_one_write(fast: Fabric) -> None:
@@ -558,7 +563,7 @@ def test_a_full_kernel_whichever_it_is_forwards_by_every_scheme_that_it_can(
 def test_a_link_whose_mtu_was_reduced_by_hand_loses_nothing_silently(
     network: Callable[..., RunningNetwork],
 ) -> None:
-    """What is too long is sent on in fragments, or its sender told of the MTU."""
+    """A packet that is too long leaves in fragments, or its sender hears of the MTU."""
     net = network(CLOS, FAST)
     with DataPlane.load(net, "dmodk") as plane, ExitStack() as stack:
         plane.attach()

@@ -7,7 +7,7 @@ PORTS = (4, 5)
 
 
 def looks(meter, *found, every_s=0.1, first_s=0.0):
-    """What each look says, at port 4; port 5 is idle."""
+    """Return the result of each look at port 4; port 5 is idle."""
     return [
         meter.judge({4: (sent, waits), 5: (0, 0)}, first_s + i * every_s)
         for i, (sent, waits) in enumerate(found)

@@ -61,7 +61,7 @@ def flows_of(net, src):
 
 
 def wrong(net, links, pairs):
-    """What is not as computed with `links` dead: the daemons' paths, and those that packets take.
+    """Return the paths of daemons and packets that are not as computed with `links` dead.
 
     A trace ends at a server that has no way to answer.
     """

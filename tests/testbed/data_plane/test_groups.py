@@ -49,7 +49,7 @@ class Flight:
 
 
 class Kernel:
-    """What select.bpf.c does: longest prefix, with answers kept until the switch's are void."""
+    """Model of select.bpf.c: longest prefix, with answers kept until the switch's are void."""
 
     def __init__(self) -> None:
         self.routes: dict[tuple[Any, ...], tuple[Any, ...]] = {}
@@ -61,7 +61,7 @@ class Kernel:
         self.now_s = 0.0
 
     def new(self, switch: int) -> Groups:
-        """What a process that begins to write a switch's routes makes."""
+        """Return the groups of a process that begins to write a switch's routes."""
         room = range(switch * ROOM, (switch + 1) * ROOM)
         found = Groups(
             self.routes,

@@ -45,7 +45,7 @@ def sent(net: RunningNetwork) -> dict[tuple[str, int], int]:
 
 
 def between(net: RunningNetwork, before: dict[tuple[str, int], int], name: str) -> dict[int, int]:
-    """What each port of a switch has sent since."""
+    """Return what each port of a switch has sent since."""
     return {port: now - before[at, port] for (at, port), now in sent(net).items() if at == name}
 
 

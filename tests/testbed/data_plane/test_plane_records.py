@@ -1,5 +1,4 @@
-"""What Python writes into the data plane's maps against what the compiled program reads, field by
-field."""
+"""Records in the data plane's maps: Python writes each field as the program reads it."""
 
 from __future__ import annotations
 

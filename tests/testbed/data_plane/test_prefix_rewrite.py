@@ -35,8 +35,10 @@ def route(topology, settings, down, src, dst):
 
 
 def seen(topology, settings, down, src, dst):
-    """What a trace shows of the computed path: up to the first server that it passes a second time,
-    or that has no way to answer."""
+    """Return the part of the computed path that a trace shows.
+
+    It ends at the first server that is passed a second time or that has no path back.
+    """
     path, arrives = route(topology, settings, down, src, dst)
     for at, node in enumerate(path):
         if node in path[:at]:
@@ -202,8 +204,7 @@ def test_a_change_that_is_refused_leaves_all_as_it_was(spare_netns):
 
 
 def test_two_changes_one_after_the_other_are_one():
-    """What reached its proxy (80 -> 81) and is rerouted at once (81 -> 82, of some destinations)
-    carries 82 at once."""
+    """A packet that reached its proxy (80 -> 81) and is rerouted (81 -> 82) carries 82 at once."""
     octets = {
         Prefix(80 << 24, 8): 81,
         Prefix(81 << 24 | 1 << 16, 16): 82,

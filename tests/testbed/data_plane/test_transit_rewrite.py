@@ -1,4 +1,4 @@
-"""What the maps of transit rewriting hold, written as if they were dicts."""
+"""Content of the maps of transit rewriting, written as if they were dicts."""
 
 from __future__ import annotations
 

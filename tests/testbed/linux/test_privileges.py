@@ -1,4 +1,4 @@
-"""What of root's rights is left to a process that has given them up, and to what it starts."""
+"""Rights that are left to a process that has given up root's, and to its children."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ NETWORK = Ccrdn(DCELL, 4, 1)
 
 
 def over(link: tuple[int, int], src: int, dst: int) -> bool:
-    """Whether DR's path from `src` to `dst` uses the link between two servers."""
+    """Return whether DR's path from `src` to `dst` uses the link between two servers."""
     path = route(NETWORK.rule, NETWORK.t, src, dst)
     return any({a, b} == set(link) for a, b in pairwise(path))
 

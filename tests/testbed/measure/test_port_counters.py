@@ -14,7 +14,7 @@ from weft.topologies.core.link import LinkSpec, kbps
 
 
 def tc(net, node: int, dev: str) -> dict[str, dict]:
-    """What `tc -s` shows of a device, by kind."""
+    """Return what `tc -s` shows of a device, by kind."""
     command = ["tc", "-j", "-s", "-n", net.plan.namespace(node), "qdisc", "show", "dev", dev]
     return {
         row["kind"]: row

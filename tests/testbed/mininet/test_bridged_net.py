@@ -132,7 +132,7 @@ def test_other_commands_say_that_the_run_is_a_scripts(net):
 
 
 def held(port):
-    """What the kernel has for a port: its shape, and what is lost at the far end."""
+    """Return the kernel's settings of a port: its shape, and the loss at the far end."""
     far = port.far()
     socket, other = port.lan.spaces[port.node.name].netlink, port.lan.spaces[far.node.name].netlink
     return tc.shapes(socket).get(port.end.ifindex), live_port.losses(other).get(far.end.ifindex, 0)

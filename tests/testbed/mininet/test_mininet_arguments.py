@@ -1,5 +1,4 @@
-"""What Mininet's constructor takes is honoured, or refused in one line; no root is needed for
-that."""
+"""Arguments of Mininet's constructor are honoured, or refused in one line, without root."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""What a script or `mn` asks for in vain is refused in one line; no root is needed for that."""
+"""Names that weft lacks are refused in one line, in scripts and by `mn`, without root."""
 
 from __future__ import annotations
 

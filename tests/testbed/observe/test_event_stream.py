@@ -1,4 +1,4 @@
-"""What a run's events say, against what was done to it."""
+"""Events of a run, against what was done to it."""
 
 from __future__ import annotations
 

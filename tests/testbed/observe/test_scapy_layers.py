@@ -29,7 +29,7 @@ from weft.testbed.observe.scapy_layers import ENTRIES, LAYERS, Seal, Weft
 
 
 def told(packet: Any) -> dict[str, Any]:
-    """What dissect() tells of a message, out of a `Weft` packet."""
+    """Return the dissected message of a `Weft` packet."""
     message = packet.payload
     found = {"message": message.name, **values(message)}
     if Seal in packet:

@@ -24,7 +24,7 @@ LINK = LinkSpec(rate_bps=20 * Mbps, queue_packets=100)
 
 @pytest.fixture(params=["loop", "threads"])
 def read_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who reads what arrives, whichever it would be by this kernel's clock."""
+    """Choose the reader of arriving data, whichever this kernel's clock would ask for."""
     monkeypatch.setattr(clock, "calls_cost_nothing", lambda: request.param == "threads")
 
 

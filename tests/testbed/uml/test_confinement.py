@@ -1,4 +1,4 @@
-"""What the kernel of User-Mode Linux may do on the host, were it taken over from inside."""
+"""Rights on the host of a kernel of User-Mode Linux that was taken over from inside."""
 
 from __future__ import annotations
 
@@ -50,6 +50,8 @@ refused("truncate", 76, FILE, 0)
 refused("kill of all", 62, -1, 0)
 refused("kill of a group", 62, -os.getpid(), 0)
 refused("kill of the own group", 62, 0, 0)
+refused("a session of its own", 112)
+refused("a process group of its own", 109, 0, 0)
 refused("prlimit of another", 302, os.getppid(), 7, None, None)
 refused("a limit that is raised", 160, 1, (ctypes.c_uint64 * 2)(1 << 40, 1 << 40))
 refused("pidfd_open", 434, os.getppid(), 0)

@@ -152,8 +152,7 @@ def test_a_machine_without_it_hears_where_it_is(monkeypatch):
 
 
 def left_behind(folder: Path) -> list[str]:
-    """What a kernel whose temporary folders are made in `folder` has left: folders and
-    processes."""
+    """Return the folders and processes left by a kernel whose folders are made in `folder`."""
     left = [path.name for path in folder.glob("weft-uml-*")]
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):

@@ -28,7 +28,7 @@ virtual = pytest.mark.virtual
 
 
 def inside(*argv: str, seed: int = 1, syscall_ns: int = 0, status: int = 0) -> str:
-    """What a command prints under a virtual clock; what it complains about is told if it fails."""
+    """Return what a command prints under a virtual clock; print its errors if it fails."""
     out, err = io.BytesIO(), io.BytesIO()
     clock = VirtualClock(seed=seed, syscall_ns=syscall_ns)
     got = uml.run(argv, virtual=clock, timeout_s=500, stdout=out, stderr=err)

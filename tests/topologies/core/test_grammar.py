@@ -17,7 +17,7 @@ NUMBERS = st.sampled_from(
 
 
 def refusal(act):
-    """What the ValueError says that `act` raises, None if it raises none."""
+    """Return the text of the ValueError that `act` raises; None if it raises none."""
     try:
         act()
     except ValueError as error:
