@@ -1,15 +1,18 @@
-"""The lemma of docs/dar.md in every engine: the excess, flows above p summed over links,
-never grows if requests are informed and each output leaf sends one at a time."""
+"""The lemmas of docs/dar.md in every engine: the excess, flows above p summed over links, never
+grows if requests are informed and each output leaf sends one at a time; nor above that of the
+start if requests take time and each has one under way."""
 
 from __future__ import annotations
 
+import heapq
 import random
 
 import numpy as np
 import pytest
 
 from tests.daemons.dar.dar_fabric import Fabric
-from weft.daemons.dar.iteration import FLOW, GROWTHS, IterationRules, excess
+from weft.daemons.dar import iteration
+from weft.daemons.dar.iteration import FLOW, GROWTHS, NOWHERE, IterationRules, excess
 from weft.experiments.dar import simulation
 from weft.experiments.dar.slotted_control import COUNT, SlottedPlan, SpineScheme
 from weft.experiments.dar.slotted_model import simulate
@@ -40,6 +43,65 @@ def test_the_excess_grows_without_the_maps_or_with_several_requests(rule: dict[s
     outcome = simulation.simulate(
         simulation.network(5, 5, 5),
         IterationRules(p=1, **rule),
+        simulation.WORST,
+        200,
+        np.random.default_rng(1),
+        most=100_000,
+    )
+    assert outcome.counts[:, GROWTHS].sum() > 0
+
+
+def delayed(seed: int, most_delay: float, *, under_way: int, start: int = 0) -> list[int]:
+    """The excess after each move on CLOS(5,8,5), whose leaves look once a period, each in a phase
+    of its own, and whose requests take up to `most_delay` periods.
+
+    under_way: requests of an output leaf that may be under way.
+    """
+    n, r, m = 5, 8, 5
+    generator, rules = random.Random(seed), IterationRules(informed=1, start=start)
+    net, state = simulation.network(n, r, m), np.array([seed + 1, 2, 3, 4])
+    simulation.permute(net, simulation.WORST, state)
+    iteration.place(net, rules, state)
+    counts, excesses = [0] * iteration.COUNTERS, [excess(net, 1)]
+    open_requests = [0] * r
+    events = [(generator.random(), leaf, ()) for leaf in range(r)]
+    heapq.heapify(events)
+    while excesses[-1] and events[0][0] < 300:
+        now, leaf, request = heapq.heappop(events)
+        if request:
+            flow, spine, room = request
+            open_requests[leaf] -= 1
+            if net.spine[flow] == spine:
+                net.room[leaf * m : (leaf + 1) * m] = room
+                iteration.move(net, rules, flow, 1, counts, state)
+                excesses.append(excess(net, 1))
+            continue
+        heapq.heappush(events, (now + 1, leaf, ()))
+        load = net.down[leaf * m : (leaf + 1) * m]
+        if max(load) > 1 and open_requests[leaf] < under_way:
+            open_requests[leaf] += 1
+            flow = iteration.of_output(net, leaf, max(load), NOWHERE, state)
+            request = flow, net.spine[flow], tuple(load)
+            arrival = now + generator.uniform(0.05, 1) * most_delay
+            heapq.heappush(events, (arrival, leaf, request))
+    return excesses
+
+
+@pytest.mark.parametrize("most_delay", [0.05, 0.5, 1.0, 3.0])
+def test_the_excess_stays_below_its_start_where_requests_take_time(most_delay: float) -> None:
+    runs = [delayed(seed, most_delay, under_way=1) for seed in range(60)]
+    assert all(max(excesses) == excesses[0] for excesses in runs)
+    assert sum(excesses[-1] == 0 for excesses in runs) > 50
+    grows = sum(excesses != sorted(excesses, reverse=True) for excesses in runs)
+    assert most_delay < 0.5 or grows > 5  # from one move to the next
+
+
+def test_the_excess_exceeds_its_start_with_several_requests_under_way_or_full_uplinks() -> None:
+    runs = [delayed(seed, 3.0, under_way=9) for seed in range(60)]
+    assert any(max(excesses) > excesses[0] for excesses in runs)
+    outcome = simulation.simulate(
+        simulation.network(5, 8, 5),
+        IterationRules(informed=1, start=iteration.RANDOM),
         simulation.WORST,
         200,
         np.random.default_rng(1),
