@@ -28,6 +28,7 @@ from typing import NamedTuple
 from xml.sax.saxutils import escape
 
 from tests.experiments.view import browser
+from weft.testbed.linux.clock import wait_until
 
 COLUMNS, ROW_PX, LETTER_PX, MARGIN_PX = 96, 19, 7.8, 14
 LONGEST_WAIT_S, SHORTEST_WAIT_S, HOLD_S = 1.5, 0.25, 6.0
@@ -47,11 +48,12 @@ text {{ fill: #d0d7de; white-space: pre; }}
 {rows}
 </svg>
 """
-FRAMES = """@keyframes k{number} {{ 0% {{ opacity: 0; }} {share:.2f}%, 100% {{ opacity: 1; }} }}
+FRAMES = """@keyframes k{number} {{ 0% {{ opacity: 0.15; }} {share:.2f}%, 100% {{ opacity: 1; }} }}
 .l{number} {{ animation: k{number} {end_s:.2f}s step-end infinite; }}"""
 ADDRESS = "simulation/index.html#net=dcell:n=4,k=1&scheme=pr-gpi&seed=1&pace=1"
 FAILURE = "&do=1200000~fail~h0-h4~silent=true"
-NOTICED = "document.querySelector('#incident')?.textContent.includes('routes of')"
+LOADING_S = 300  # Python for browsers, on a busy machine
+NOTICED = "document.querySelector('#incident')?.textContent.includes('none after')"
 
 
 class Printed(NamedTuple):
@@ -169,7 +171,7 @@ def photograph(site: Path, stem: str) -> None:
         for scheme in ("light", "dark"):
             page.open("about:blank")
             page.open(f"{address}{ADDRESS}{FAILURE}", width=1180, height=760, scheme=scheme)
-            page.wait(NOTICED)
+            wait_until(NOTICED, lambda: page.evaluate(NOTICED), timeout_s=LOADING_S)
             page.screenshot(Path(f"{stem}_{scheme}.png"))
 
 
