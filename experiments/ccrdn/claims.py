@@ -145,7 +145,7 @@ HOPS = (
         for name, topology, paper, why in (
             ("D3,6", D36, 12, ""),
             ("β3,6", B36, 12, ""),
-            ("F3,10", F310, 3.9, "2.47 is right for F3,10; the paper's 3.9 is the value of F3,16."),
+            ("F3,10", F310, 3.9, "The printed number is that of F3,16, ours that of F3,10."),
         )
     ),
     *(
