@@ -13,6 +13,7 @@ BPF_OBJECTS := $(patsubst %.c,%.o,$(wildcard testbed/*/*.bpf.c))
 LIBRARIES := testbed/uml/uml_preload.so testbed/traffic/libndp.so
 CAMPAIGNS := 1000
 SEED := $(shell date +%s)
+CONTAINERS := docker
 BENCHES := $(patsubst bench/%.py,bench.%,$(filter-out bench/__init__.py bench/report.py,$(wildcard bench/*.py)))
 
 # Tests are told apart by the markers of pyproject.toml. Those for User-Mode Linux start two instances of it themselves.
@@ -105,6 +106,9 @@ docs: $(READY) ## the documentation as a site, docs/_build/index.html
 	$(PYTHON) -m sphinx --quiet --fail-on-warning --builder html docs docs/_build
 	@echo docs/_build/index.html
 
+image: ## a container with all of it, also the kernel for virtual time; with CONTAINERS=podman, too
+	$(CONTAINERS) build --tag weft .
+
 dist: setup ## a wheel for this machine and an archive of the sources, in dist/
 	rm --recursive --force build dist
 	$(PYTHON) -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
@@ -123,7 +127,7 @@ testbed/uml/uml_preload.so: $(wildcard testbed/uml/*.c) | $(READY)
 	@echo compile $@
 	@gcc -O2 -Wall -shared -fPIC -o $@ $^
 
-testbed/traffic/libndp.so: $(wildcard testbed/traffic/*.c testbed/traffic/*.h) | $(READY)
+testbed/traffic/libndp.so: $(wildcard testbed/traffic/*.c testbed/traffic/*.h testbed/data_plane/*.h) | $(READY)
 	@echo compile $@
 	@gcc -std=gnu11 -O2 -Wall -Wextra -shared -fPIC -o $@ $(filter %.c,$^)
 
@@ -135,4 +139,4 @@ clean: ## remove what make has made
 	rm --recursive --force .venv build dist docs/_build docs/reference *.egg-info .mypy_cache .ruff_cache .hypothesis .numba_cache $(BPF_OBJECTS) $(LIBRARIES)
 	find . -name __pycache__ -prune -exec rm --recursive {} +
 
-.PHONY: help setup demo check style types quick-tests test kernel-tests virtual-tests test-all test-clean test-mininet chaos fuzz test-virtual uml-kernel kernel-wheel bench $(BENCHES) figures pages docs dist bpf clean
+.PHONY: help setup demo check style types quick-tests test kernel-tests virtual-tests test-all test-clean test-mininet chaos fuzz test-virtual uml-kernel kernel-wheel bench $(BENCHES) figures pages docs image dist bpf clean

@@ -29,8 +29,14 @@ html_static_path = ["_static"]
 html_css_files = ["weft.css"]
 html_copy_source = False
 html_show_sphinx = False
-# Links to files of the repository, such as ../SECURITY.md, lead out of these pages.
+# Links to programs of the repository lead out of these pages.
 suppress_warnings = ["myst.xref_missing"]
+
+
+def link_to_the_site(app, name, source):
+    """Let links of a page to SECURITY.md, the labs and others lead to their copies on the site."""
+    if not name.startswith("reference/"):
+        source[0] = reference_pages.on_site(source[0], f"docs/{name}.md")
 
 
 def write_simulation(app, error):
@@ -44,4 +50,5 @@ def write_simulation(app, error):
 
 
 def setup(app):
+    app.connect("source-read", link_to_the_site)
     app.connect("build-finished", write_simulation)

@@ -12,6 +12,7 @@ A quick test of what the product does without a part runs in both states on ever
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import importlib.util
 import os
@@ -29,11 +30,27 @@ from typing import NoReturn
 import pytest
 
 from weft.testbed.machine import doctor, features
-from weft.testbed.uml import virtual_kernel
+from weft.testbed.uml import uml, virtual_kernel
 
 Change = Callable[[pytest.MonkeyPatch, Path], None]
 DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY")
 MPI_PROGRAM = re.compile("mpi|orte|hydra|prte")
+LANDLOCK_CREATE_RULESET, CREATE_RULESET_VERSION = 444, 1
+LEAST_LANDLOCK = 3  # the first version that covers lengths of files
+# linked with a library, it makes all calls of that library's but those for a ruleset
+WITHOUT_LANDLOCK = f"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+long syscall(long number, long a, long b, long c, long d, long e, long f)
+{{
+    long (*real)(long, ...) = dlsym(RTLD_NEXT, "syscall");
+    if (number != {LANDLOCK_CREATE_RULESET})
+        return real(number, a, b, c, d, e, f);
+    errno = ENOSYS;
+    return -1;
+}}
+"""
 
 
 @dataclass(frozen=True)
@@ -117,6 +134,22 @@ def hide_mpi(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setenv("PATH", str(folder))
 
 
+def landlock_version() -> int:
+    """Return the version of this kernel's Landlock; -1: it has none."""
+    version = ctypes.CDLL(None).syscall(LANDLOCK_CREATE_RULESET, None, 0, CREATE_RULESET_VERSION)
+    return int(version)
+
+
+def hide_landlock(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Confine kernels of User-Mode Linux by a library that is refused every ruleset."""
+    (folder / "without.c").write_text(WITHOUT_LANDLOCK)
+    library = folder / uml.PRELOADED.name
+    sources = [folder / "without.c", *uml.HERE.glob("*.c")]
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, *sources], check=True)
+    monkeypatch.setattr(uml, "PRELOADED", library)
+    monkeypatch.setattr(sys.modules[__name__], "landlock_version", lambda: -1)
+
+
 def hide_display(monkeypatch: pytest.MonkeyPatch, _: Path) -> None:
     for name in DISPLAYS:
         monkeypatch.delenv(name, raising=False)
@@ -143,6 +176,11 @@ PARTS = {
         "a display: DISPLAY", lambda: any(map(os.getenv, DISPLAYS)), hide_display, show_display
     ),
     "frr": feature("frr", "FRR: apt-get install frr", features.FRR.exists),
+    "landlock": Part(
+        "Landlock of Linux 6.2, for files: CONFIG_SECURITY_LANDLOCK",
+        lambda: landlock_version() >= LEAST_LANDLOCK,
+        hide_landlock,
+    ),
     "mininet": module("mininet", "Mininet: apt-get install mininet"),
     "mpi": Part(
         "an MPI: apt-get install openmpi-bin",

@@ -25,11 +25,12 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
+from xml.etree import ElementTree
 
 import pytest
 
 from weft.daemons.core import registry
-from weft.experiments.cli import cli
+from weft.experiments.cli import catalogue, cli
 from weft.experiments.runner import definition
 from weft.topologies import canonical
 
@@ -345,28 +346,72 @@ def test_every_error_that_the_index_explains_is_one_of_ours():
             assert (f'unknown("{kind[1]}"' if kind else said) in sources, said
 
 
-@pytest.mark.slow
-def test_the_reference_has_all_that_there_is():
+@pytest.fixture(scope="module")
+def reference():
+    """The module that writes the reference."""
     spec = importlib.util.spec_from_file_location(
         "reference_pages", ROOT / "docs/reference_pages.py"
     )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    pages = module.pages()
-    assert all(f"\n## {name}\n" in pages["experiments.md"] for name in definition.names())
+    return module
+
+
+@pytest.mark.slow
+def test_the_reference_has_all_that_there_is(reference):
+    pages = reference.pages()
+    for name in definition.names():
+        page = pages[f"experiments/{name}.md"]
+        assert page.startswith(f"# {name}\n")
+        assert f"](experiments/{name}.md)" in pages["experiments.md"]
+        tables = [line for line in page.splitlines() if line[:1] == "|"]
+        assert all(line.count("|") - line.count("\\|") >= 4 for line in tables)
     assert all(f"\n### {name}\n" in pages["schemes.md"] for name in registry.schemes())
     assert "## weft describe" in pages["commands.md"]
     assert "## hello, type 1" in pages["messages.md"]
-    assert all(
-        line.count("|") - line.count("\\|") >= 4
-        for line in pages["experiments.md"].splitlines()
-        if line[:1] == "|"
-    )
+    assert "## Bringing networks up" in pages["benches.md"]
+    assert pages["security.md"].startswith("# Security")
+    assert "](../how.md)" in pages["contributing.md"]
 
 
-def test_every_tutorial_is_reached_from_the_index():
+@pytest.mark.parametrize(
+    ("path", "text", "linked"),
+    [
+        ("docs/how.md", "[a](../SECURITY.md#keys)", "[a](reference/security.md#keys)"),
+        ("docs/notes/ndp.md", "[a](../../SECURITY.md)", "[a](../reference/security.md)"),
+        ("docs/how.md", "[a](machine.md)", "[a](machine.md)"),
+        ("SECURITY.md", "[a](docs/how.md)", "[a](../how.md)"),
+        ("SECURITY.md", "![a](figures/dcell.png)", "![a](../../figures/dcell.png)"),
+        ("labs/README.md", "[a](incast)", "[a](incast.md)"),
+        ("labs/incast/README.md", "[a](../README.md)", "[a](index.md)"),
+        ("docs/how.md", "[a](https://pyodide.org)", "[a](https://pyodide.org)"),
+        ("docs/how.md", "[a](#later)", "[a](#later)"),
+    ],
+)
+def test_links_lead_to_the_copies_on_the_site(reference, path, text, linked):
+    assert reference.on_site(text, path) == linked
+
+
+def test_every_page_is_reached_from_the_index():
     listed = set(re.findall(r"^[\w/]+$", PAGES["docs/index.md"], re.MULTILINE))
-    assert {
-        page[len("docs/") : -len(".md")] for page in PAGES if page.startswith("docs/tutorials/")
-    } <= listed
-    assert {"start", "errors", "artifact", "how"} <= listed
+    names = {page[len("docs/") : -len(".md")] for page in PAGES if page.startswith("docs/")}
+    assert names - {"index"} <= listed
+    copies = {"reference/security", "reference/contributing", "reference/changes"}
+    assert copies | {"reference/labs/index"} <= listed
+
+
+def test_the_counts_of_readme_are_those_of_weft():
+    names = catalogue.catalogue()
+    schemes = len(names["routing"]) + len(names["data_plane"])
+    counts = f"{len(names['topologies'])} families|{schemes} routing schemes"
+    for count in f"{counts}|{len(definition.names())} experiments".split("|"):
+        assert count in PAGES["README.md"].replace("\n", " ")
+
+
+def test_the_film_is_the_output_of_the_command_that_it_names():
+    film = ElementTree.parse(ROOT / "docs/film.svg").getroot()
+    texts = ["".join(text.itertext()) for text in film.iter("{http://www.w3.org/2000/svg}text")]
+    parsed(texts[0].removeprefix("$ weft ").split())
+    verdicts = [text for text in texts if text.startswith("PASS ")]
+    assert len(verdicts) == 16
+    assert any("dies, silent: noticed in" in text for text in verdicts)

@@ -8,16 +8,19 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from weft.experiments.cli import cli
+from weft.testbed.uml import virtual_kernel
 
 ROOT = Path(__file__).parent.parent
 PIN = re.compile(r"([A-Za-z0-9_.-]+)==([0-9][0-9a-z.]*)")
@@ -92,7 +95,14 @@ def test_every_target_can_be_made(target):
 
 
 @pytest.mark.parametrize(
-    "script", ["tools/setup.sh", "tools/clean_root.sh", "testbed/uml/uml-init.sh", ".ci/run"]
+    "script",
+    [
+        "tools/setup.sh",
+        "tools/clean_root.sh",
+        "tools/try_wheels.sh",
+        "testbed/uml/uml-init.sh",
+        ".ci/run",
+    ],
 )
 def test_a_script_is_executable_and_parses(script):
     path = ROOT / script
@@ -139,18 +149,78 @@ def test_modules_are_named_once_each():
     assert len(names) == len(set(names))
 
 
-def test_the_container_runs_what_there_is(tmp_path):
-    """As far as it can be known without building it: its shell parses, its targets and its command
-    are there."""
-    text = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
-    (run,) = re.findall(r"^RUN (.*)$", text, re.MULTILINE)
-    subprocess.run(["sh", "-n", "-c", run], check=True)
-    for target in re.findall(r"\bmake (\w+)", run.replace("ca-certificates make", "")):
+def makes(command: str) -> list[str]:
+    """Return the targets of make in a command of the shell."""
+    return [
+        target
+        for words in re.findall(r"(?:^|&& )make ([a-z -]+)", command, re.MULTILINE)
+        for target in words.split()
+    ]
+
+
+def test_the_container_runs_what_there_is():
+    """Without building it: its shells parse, its targets and its command are there."""
+    text = (ROOT / "Dockerfile").read_text().replace("\\\n", " ").replace("\t", "")
+    runs = re.findall(r"^RUN (.*)$", text, re.MULTILINE)
+    for run in runs:
+        subprocess.run(["sh", "-n", "-c", run], check=True)
+    targets = [target for run in runs for target in makes(run)]
+    assert targets == ["setup", "uml-kernel"]
+    for target in targets:
         subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True, check=True)
-    (words,) = re.findall(r"^CMD (\[.*\])$", text, re.MULTILINE)
+    assert f"COPY --from=kernel {virtual_kernel.SYSTEM_CACHE} " in text
+    last = text[text.rindex("\nFROM") :]
+    assert "\nUSER weft\n" in last
+    (words,) = re.findall(r"^CMD (\[.*\])$", last, re.MULTILINE)
     program, *argv = json.loads(words)
     assert program == "weft"
-    assert cli.parser().parse_args(argv).experiment == "first_light"
+    options = cli.parser().parse_args(argv)
+    assert (options.experiment, options.clock) == ("first_light", "virtual")
+
+
+def test_the_container_for_editors_is_the_same():
+    file = ROOT / ".devcontainer/devcontainer.json"
+    settings = json.loads(file.read_text())
+    assert (file.parent / settings["build"]["dockerfile"]).resolve() == ROOT / "Dockerfile"
+    assert (file.parent / settings["build"]["context"]).resolve() == ROOT
+    assert makes(settings["postCreateCommand"]) == ["setup"]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / ".github/workflows").glob("*.yml")), ids=str)
+def test_a_workflow_runs_what_there_is(path):
+    workflow = yaml.safe_load(path.read_text())
+    assert workflow["permissions"] == {"contents": "read"}
+    jobs = workflow["jobs"]
+    steps = [step for job in jobs.values() for step in job["steps"]]
+    assert all(need in jobs for job in jobs.values() for need in [job.get("needs")] if need)
+    assert all("@" in step["uses"] for step in steps if "uses" in step)
+    for command in [step["run"] for step in steps if "run" in step]:
+        subprocess.run(["sh", "-n", "-c", command], check=True)
+        for target in makes(command):
+            subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True, check=True)
+        for script in re.findall(r"\btools/\w+\.\w+", command):
+            assert (ROOT / script).exists()
+
+
+def test_a_tag_waits_for_what_is_missing(tmp_path):
+    script = [sys.executable, ROOT / "tools/release_check.py"]
+
+    def lines(tag):
+        done = subprocess.run([*script, tag], capture_output=True, text=True, check=False)
+        assert done.returncode == bool(done.stderr)
+        return done.stderr.splitlines()
+
+    assert lines("v9")[0].startswith("pyproject.toml has version")
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert not [line for line in lines(f"v{version}") if "pyproject" in line]
+    (tmp_path / "tools").mkdir()
+    shutil.copy(script[1], tmp_path / "tools")
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    (tmp_path / "CHANGES.md").write_text(f"# Changes\n\n## {version}, 2027-01-02\n")
+    citation = f"a: b\nversion: {version}\ncontact:\nrepository-code: https://example.org\n"
+    (tmp_path / "CITATION.cff").write_text(citation)
+    script[1] = tmp_path / "tools/release_check.py"
+    assert lines(f"v{version}") == []
 
 
 @pytest.mark.skipif(not shutil.which("vagrant"), reason="needs vagrant")

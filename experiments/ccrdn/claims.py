@@ -145,7 +145,7 @@ HOPS = (
         for name, topology, paper, why in (
             ("D3,6", D36, 12, ""),
             ("β3,6", B36, 12, ""),
-            ("F3,10", F310, 3.9, "The printed number is that of F3,16."),
+            ("F3,10", F310, 3.9, "The printed number is that of F3,16, ours that of F3,10."),
         )
     ),
     *(
@@ -306,7 +306,7 @@ FAULTS = (
 )
 LOAD = (
     Claim(
-        "flows on the fullest link, GP_I against DR, D3,3",
+        "flows on the most loaded link, GP_I against DR, D3,3",
         "figure 10",
         "less",
         fullest_link(D33),
@@ -371,7 +371,7 @@ LOAD = (
             Form.GAIN,
         ),
         Within(0.05),
-        "With few flows chance lifts DR's fullest link further above the mean.",
+        "With few flows chance lifts DR's most loaded link further above the mean.",
     ),
     Claim(
         "RAT gains of GP_I on F2,36",

@@ -63,7 +63,7 @@ THROUGHPUT = {
         "Gbit/s / mean_flows (UAT)"
     ),
     "rat_bps": (
-        "throughput of all flows if all get what the fullest link gives: ... / "
+        "throughput of all flows if all get what the most loaded link gives: ... / "
         "bottleneck_flows (RAT)"
     ),
     **LOADS,

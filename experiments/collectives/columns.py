@@ -21,7 +21,7 @@ COLLECTIVES = {
     ),
     "repeated_packets": "packets that were sent again; null on the graph",
     "fullest_link_fraction": (
-        "bits on the fullest link in one direction, of what it can carry in that time"
+        "bits on the most loaded link in one direction, of what it can carry in that time"
     ),
     "alpha_beta_ms": (
         "least time of the schedule with each message alone, or of the busiest host's links"

@@ -94,7 +94,7 @@ FAILURE = {
     "settled_ms": (
         "from the failure until, in addition, no link had more than p flows or than an even share"
     ),
-    "most_flows": "flows on the fullest link at the end",
+    "most_flows": "flows on the most loaded link at the end",
     "goodput_fraction": "goodput of a flow, of what the host's link can carry, mean",
     "slowest_fraction": "that of the slowest flow",
     "moves": "moves and swaps of flows",
@@ -106,7 +106,7 @@ GOODPUT = {
     "goodput_fraction": "goodput of a flow, of what the host's link can carry, mean",
     "slowest_fraction": "that of the slowest flow",
     **ORDER,
-    "most_flows": "flows on the fullest link at the end; null under schemes that place none",
+    "most_flows": "flows on the most loaded link at the end; null under schemes that place none",
     "settled_ms": "from the flows' beginning to their last move",
     "moves_per_flow": "moves and swaps of a flow; null without DAR's daemons, as below",
     "swaps": "swaps of two flows",

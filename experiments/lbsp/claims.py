@@ -151,7 +151,7 @@ CLAIMS = (
                 "core",
                 "below 1",
                 AtMost(1),
-                "States balance uplinks and unbalance downlinks, which no lower switch sees.",
+                "States balance uplinks but load downlinks unevenly; lower switches cannot see it.",
             ),
         )
     ),

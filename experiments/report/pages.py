@@ -5,7 +5,8 @@ A block begins with one of these comments and ends with <!-- end -->:
     <!-- claims: SELECTION -->      claims; the selection is that of `weft claims`, or `readme`
     <!-- rows: EXPERIMENT | KEY, ... | COLUMN, ... [by KEY, ...] | key=value ... -->
     <!-- verdicts -->               verdicts on the claims of each paper
-    <!-- bench -->                  figures of speed, from results/bench
+    <!-- bench: FILE: FIGURE; ... --> some figures of speed, from results/bench/FILE.json
+    <!-- gallery -->                all figures of the papers, and how to measure them again
 
 A table of rows has a line for each value of the keys and a cell for each column, or, with `by`, for
 each value of those keys: the mean over seeds with its 95 % interval.  Below it is the number of
@@ -37,6 +38,7 @@ from weft.experiments.report.claims import (
     outcome,
     texts,
 )
+from weft.experiments.report.page_figures import PageFigure, page_figures
 from weft.experiments.report.published import PublishedSet
 from weft.experiments.report.reproduction import select
 from weft.experiments.report.statistics import mean_and_half_width
@@ -48,7 +50,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BENCH = ROOT / "results" / "bench"
 README = "readme"
 BLOCK = re.compile(
-    r"(<!-- (claims|rows|verdicts|bench)(?:: ([^>]*?))? -->\n).*?(<!-- end -->)", re.DOTALL
+    r"(<!-- (claims|rows|verdicts|bench|gallery)(?:: ([^>]*?))? -->\n).*?(<!-- end -->)", re.DOTALL
 )
 CLAIM_TITLES = ("", *TITLES[1:])
 UNFINISHED = "unfinished"
@@ -83,7 +85,9 @@ def with_blocks(page: str, published: PublishedSet) -> str:
 def block(kind: str, text: str, published: PublishedSet) -> str:
     """Return the content of a block."""
     if kind == "bench":
-        return "\n".join(map(bench_table, sorted(BENCH.glob("*.json"))))
+        return chosen_figures(text)
+    if kind == "gallery":
+        return "\n".join(map(exhibit, page_figures()))
     if kind == "verdicts":
         return verdict_table(published)
     return claim_table(text, published) if kind == "claims" else row_table(text, published)
@@ -182,6 +186,31 @@ def bench_table(path: Path) -> str:
         [what, f"{value} {unit}".strip(), limit] for what, value, unit, limit in stored["lines"]
     ]
     return f"## {stored['title']}\n\n{source}\n\n{table(('what', 'figure', 'limit'), lines)}"
+
+
+def chosen_figures(text: str) -> str:
+    """Return a table of the figures of speed in `text`; ValueError unless each is one figure."""
+    lines = []
+    for choice in text.split(";"):
+        file, _, what = (part.strip() for part in choice.partition(": "))
+        stored = json.loads((BENCH / f"{file}.json").read_text(encoding="utf-8"))
+        values = [f"{line[1]} {line[2]}".strip() for line in stored["lines"] if line[0] == what]
+        if len(values) != 1:
+            raise ValueError(f"{file} has {len(values)} figures {what!r}")
+        lines.append([what, values[0], stored["title"]])
+    return table(("what", "figure", "bench"), lines)
+
+
+def exhibit(figure: PageFigure) -> str:
+    """Return a heading, the picture and the command of a figure."""
+    paper, _, name = figure.name.partition("_")
+    name = re.sub(r"(?<=[a-z])(?=\d)", " ", name.replace("_", " "))
+    title = f"{PAPERS.get(paper, paper)}: {name or 'overview'}"
+    question = find(figure.experiment).question
+    return (
+        f"## {title}\n\n{question}\n\n![{title}](../figures/{figure.name}.png)\n\n"
+        f"    $ weft reproduce {figure.experiment} --check\n"
+    )
 
 
 def names_in(text: str) -> list[str]:

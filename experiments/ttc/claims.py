@@ -21,7 +21,7 @@ ON_FABRIC: Where = {"topology": "clos:n=4,r=2,m=4", "traffic": "cross", "clock":
 CLAIMS = (
     *(
         Claim(
-            f"flows on the fullest link of FT(3,{d}), adversarial permutation: {name}",
+            f"flows on the most loaded link of FT(3,{d}), adversarial permutation: {name}",
             "section 2.1",
             paper,
             Query(
@@ -53,7 +53,7 @@ CLAIMS = (
     ),
     *(
         Claim(
-            f"estimate of the fullest link, k + ln ln N / ln 2 + Δ, FT(3,8), k = {k}",
+            f"estimate of the most loaded link, k + ln ln N / ln 2 + Δ, FT(3,8), k = {k}",
             "section 4.1, table 1",
             "",
             Query("ttc_flow", {**flows("ttc:delta=sqrt"), "k": k}, column),
@@ -64,7 +64,7 @@ CLAIMS = (
     ),
     *(
         Claim(
-            f"flows on the fullest link, FT(3,8), k = 8: {name}",
+            f"flows on the most loaded link, FT(3,8), k = 8: {name}",
             "section 4.1, figure 4",
             "",
             Query("ttc_flow", flows(scheme), "max_load_flows"),

@@ -23,12 +23,12 @@ TTC_FLOW = {
     "delta_flows": (
         "the threshold: a flow is redirected if that makes a difference of more flows than this"
     ),
-    "max_load_flows": "flows on the fullest link, mean over the repetitions",
+    "max_load_flows": "flows on the most loaded link, mean over the repetitions",
     "max_load_sd_flows": "their standard deviation",
     "estimate_flows": "the paper's estimate: k + ln ln N / ln 2 + delta",
-    "*_max_load_flows": "flows on the fullest link of that layer, mean over the repetitions",
+    "*_max_load_flows": "flows on the most loaded link of that layer, mean over the repetitions",
     **CHOICES,
-    "max_loads_flows": "list: flows on the fullest link in each repetition",
+    "max_loads_flows": "list: flows on the most loaded link in each repetition",
 }
 TTC_PACKET = {
     "mean_latency_slots": (

@@ -1,4 +1,4 @@
-"""Flows on the fullest link of a fat-tree under each scheme.
+"""Flows on the most loaded link of a fat-tree under each scheme.
 
 TTC, section 4.1, figure 4 and table 1.
 
@@ -92,7 +92,7 @@ def measure(run: Run) -> Result:
 
 
 def layer_loads(run: Run, ft: LayeredTreeShape, rule: SchemeRules, choices: UpwardChoices) -> Ints:
-    """Return the flows on the fullest link, shape (repetitions, layers); count `choices`."""
+    """Return the flows on the most loaded link, shape (repetitions, layers); count `choices`."""
     k, repetitions, fabric = run.integer("k"), run.integer("repetitions"), links(ft)
     loads = np.empty((repetitions, 2 * ft.n - 1), np.int64)
     for repetition in range(repetitions):
@@ -141,7 +141,7 @@ def with_estimate(table: Table) -> Table:
 
 EXPERIMENT = Experiment(
     name="ttc_flow",
-    question="How many flows does the fullest link of a fat-tree carry under each scheme?",
+    question="How many flows does the most loaded link of a fat-tree carry under each scheme?",
     source="TTC, section 4.1, figure 4, table 1",
     engines=("graph",),
     axes={

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import optional_parts
 from weft.testbed.linux import cgroup, libbpf, netns
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.uml import uml
@@ -31,6 +32,13 @@ CLANG = [
     f"-I/usr/include/{platform.machine()}-linux-gnu",
     "-Wall",
 ]
+
+
+@pytest.fixture
+def user_mode_linux() -> None:
+    """Need Debian's kernel of User-Mode Linux."""
+    if not uml.installed():
+        optional_parts.refuse(f"{uml.KERNEL}: apt-get install user-mode-linux")
 
 
 @pytest.fixture(scope="session")

@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-needs_server = pytest.mark.skipif(
-    not Path("/usr/sbin/sshd").exists(), reason="openssh-server is not installed"
-)
+needs_server = pytest.mark.usefixtures("ssh_server")
 SERVER = """
 HostKey {folder}/host
 AuthorizedKeysFile {folder}/user.pub

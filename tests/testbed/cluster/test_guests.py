@@ -17,10 +17,8 @@ from weft.testbed.uml import uml
 pytestmark = [
     needs_server,
     pytest.mark.slow,
-    pytest.mark.skipif(os.geteuid() != 0, reason="guests need a high priority"),
-    pytest.mark.skipif(
-        not uml.installed(), reason=f"needs {uml.KERNEL}, of Debian's package user-mode-linux"
-    ),
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: guests need a high priority"),
+    pytest.mark.usefixtures("user_mode_linux"),
 ]
 CONNECT = """
 set -e

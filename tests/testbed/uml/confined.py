@@ -16,13 +16,7 @@ from pathlib import Path
 from weft.testbed.uml import confinement, uml
 from weft.testbed.uml.channels import Channels
 
-LANDLOCK_CREATE_RULESET, CREATE_RULESET_VERSION = 444, 1
 PROCESSES = 20
-
-
-def landlock_version() -> int:
-    """Return the version of this kernel's Landlock; -1: it has none."""
-    return ctypes.CDLL(None).syscall(LANDLOCK_CREATE_RULESET, None, 0, CREATE_RULESET_VERSION)
 
 
 def confined(

@@ -7,13 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.testbed.uml.confined import confined, landlock_version
+from tests.optional_parts import landlock_version, with_and_without
+from tests.testbed.uml.confined import confined
 
 pytestmark = pytest.mark.skipif(
     platform.machine() != "x86_64", reason="needs x86_64, as User-Mode Linux does"
-)
-needs_landlock = pytest.mark.skipif(
-    landlock_version() < 3, reason="needs Landlock of Linux 6.2, which covers lengths of files"
 )
 # each attack that is not refused prints its name
 CALLS = """
@@ -71,7 +69,8 @@ def common(tmp_path: Path) -> Path:
     return tmp_path / "common"
 
 
-def test_calls_past_the_rules_for_files_are_refused(tmp_path, common):
+@with_and_without("landlock")
+def test_calls_past_the_rules_for_files_are_refused(part, tmp_path, common):
     own = tmp_path / "own"
     own.mkdir()
     words = confined("-c", CALLS, common=common, folder=own, writable=own)
@@ -79,7 +78,15 @@ def test_calls_past_the_rules_for_files_are_refused(tmp_path, common):
     assert [place.name for place in own.iterdir()] == ["mine"]
 
 
-@needs_landlock
+@with_and_without("landlock")
+def test_a_file_beside_the_folder_is_written_to_without_landlock_alone(part, tmp_path, common):
+    own, other = tmp_path / "own", tmp_path / "other"
+    own.mkdir()
+    confined("sh", "-c", f"echo new >>{other}", common=common, folder=own, writable=own)
+    assert other.exists() is not part
+
+
+@pytest.mark.landlock
 def test_a_process_writes_to_its_folder_alone(tmp_path, common):
     own, other = tmp_path / "own", tmp_path / "other"
     for folder in (own, other):
@@ -102,7 +109,7 @@ def test_a_process_writes_to_its_folder_alone(tmp_path, common):
     assert {place.name: place.read_text() for place in other.iterdir()} == {"old": "old\n"}
 
 
-@needs_landlock
+@pytest.mark.landlock
 def test_a_process_reads_named_folders_alone(tmp_path, common):
     own, other = tmp_path / "own", tmp_path / "other"
     for folder in (own, other):
@@ -114,7 +121,7 @@ def test_a_process_reads_named_folders_alone(tmp_path, common):
     assert words == "own\n" + Path("/etc/hostname").read_text()
 
 
-@needs_landlock
+@pytest.mark.landlock
 def test_a_lab_in_the_home_shows_its_own_files_and_neither_hidden_ones_nor_folders(
     tmp_path, common, monkeypatch
 ):
@@ -130,13 +137,13 @@ def test_a_lab_in_the_home_shows_its_own_files_and_neither_hidden_ones_nor_folde
     assert confined("sh", "-c", script, common=common, folder=home) == "lab.yaml\n"
 
 
-@needs_landlock
+@pytest.mark.landlock
 @pytest.mark.skipif(landlock_version() < 6, reason="needs Landlock of Linux 6.12, for signals")
 def test_no_other_process_gets_a_signal(tmp_path, common):
     assert "ermitted" in confined("sh", "-c", "kill -0 $PPID", common=common, folder=tmp_path)
 
 
-@needs_landlock
+@pytest.mark.landlock
 def test_channels_are_appended_to_and_removed_and_nothing_is_made_beside_them(tmp_path, common):
     script = f"""
         cd {common}/channels

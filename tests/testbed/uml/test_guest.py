@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.testbed.uml.confined import landlock_version
 from weft.testbed.linux import clock
 from weft.testbed.uml import uml
 from weft.testbed.uml.channels import QUESTION_BYTES, Channels
@@ -63,7 +62,7 @@ def public_folder() -> Iterator[Path]:
 
 
 @pytest.mark.virtual
-@pytest.mark.skipif(landlock_version() < 3, reason="needs Landlock of Linux 6.2")
+@pytest.mark.landlock
 @pytest.mark.parametrize("options", [[], ["writable"]], ids=["read-only", "writable"])
 @pytest.mark.parametrize("user", [0, NOBODY], ids=["root", "nobody"])
 def test_no_attack_from_inside_reaches_the_host(user, options, public_copy, public_folder):

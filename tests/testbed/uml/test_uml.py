@@ -18,15 +18,12 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.testbed.uml.confined import landlock_version
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.uml import uml
 from weft.topologies.core.address import dotted
 from weft.topologies.core.link import LinkSpec, Mbps
 
-boots = pytest.mark.skipif(
-    not uml.installed(), reason=f"needs {uml.KERNEL}, of Debian's package user-mode-linux"
-)
+boots = pytest.mark.usefixtures("user_mode_linux")
 
 # A kernel that dies as often as `deaths` says, then does as uml-init.sh would.
 FAKE = """#!/bin/sh
@@ -196,7 +193,7 @@ def test_a_command_has_its_folder_its_status_and_its_two_outputs(tmp_path, monke
 
 
 @boots
-@pytest.mark.skipif(landlock_version() < 1, reason="needs Landlock, of Linux 5.13")
+@pytest.mark.landlock
 @pytest.mark.kernel
 @pytest.mark.real_clock("boots User-Mode Linux, which does not run inside itself")
 def test_a_mounted_folder_of_the_host_is_not_written_to(tmp_path):
