@@ -99,7 +99,7 @@ FIGURES = (
     PageFigure(
         "dar_convergence",
         "dar_convergence",
-        {"traffic": "worst"},
+        {"traffic": "worst", "permutations": "1000"},
         Curves(
             columns={"iterations": "iterations"},
             facet=("figure",),
