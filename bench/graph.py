@@ -38,10 +38,10 @@ import numpy as np
 from weft.experiments.engines.graph import graph, policy
 from weft.experiments.engines.pairs import pairs
 net = graph("dcell:n=3,k=2")
-chosen = pairs("uniform:flows=1000", net.servers, np.random.default_rng(0))
+flows = pairs("uniform:flows=1000", net.servers, np.random.default_rng(0))
 net.tables
 begin = time.perf_counter()
-net.route(policy("pr-gpi"), chosen, loads=True)
+net.route(policy("pr-gpi"), flows, loads=True)
 print(time.perf_counter() - begin)
 """
 LARGE = f"""
@@ -49,8 +49,8 @@ import numpy as np
 from weft.experiments.engines.graph import graph, policy
 from weft.experiments.engines.pairs import pairs
 net = graph("{LARGEST}")
-chosen = pairs("uniform:flows=500000", net.servers, np.random.default_rng(0))
-net.route(policy("pr-gpi"), chosen, net.link_faults(np.random.default_rng(0), fraction=0.1), loads=True)
+flows = pairs("uniform:flows=500000", net.servers, np.random.default_rng(0))
+net.route(policy("pr-gpi"), flows, net.link_faults(np.random.default_rng(0), fraction=0.1), loads=True)
 """  # noqa: E501
 
 

@@ -144,7 +144,7 @@ def import_ms() -> float:
 
 def main() -> None:
     """Print each change and reading by us, and pyroute2's time / ours."""
-    given = arguments(__doc__, count=200, rounds=5)
+    options = arguments(__doc__, count=200, rounds=5)
     lines: list[Line] = []
 
     def work() -> None:
@@ -156,15 +156,15 @@ def main() -> None:
             own.request([interface.veth(*sides, fd, "here"), *tc.shape(PORT, LINK)])
             own.request(map(interface.set_up, (interface.LOOPBACK, *ends)))
             own.request([interface.add_address(PORT, Prefix(OWN, 24))])
-            for what, (ours, theirs) in pairs(own, ip, given.count).items():
-                lines.extend(compared(what, ours, theirs, given.count, given.rounds))
-            both = notifications(fd, own, given.count)
+            for what, (ours, theirs) in pairs(own, ip, options.count).items():
+                lines.extend(compared(what, ours, theirs, options.count, options.rounds))
+            both = notifications(fd, own, options.count)
             lines.extend(rows("a notification read", *both))
             lines.extend(rows("offloads of a port", *offloads()))
         os.close(fd)
 
     netns.in_thread(work)
-    opened = median(import_ms() for _ in range(given.rounds))
+    opened = median(import_ms() for _ in range(options.rounds))
     lines.append(Line("importing pyroute2, processor time", opened, "ms"))
     show("Netlink by us and by pyroute2", lines)
 

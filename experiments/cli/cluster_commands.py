@@ -125,12 +125,12 @@ def placed(lab: Lab, cluster: Cluster) -> list[int]:
         if name not in names:
             raise ValueError(unknown("machine", name, names))
     pinned = {node: names.index(name) for node, name in lab.machines.items()}
-    kept = {
+    uncut = {
         link
         for link in range(len(lab.topology.links))
         if (spec := link_of(lab, link)) and spec.delay_us < cluster.delay_us
     }
-    return placement.place(lab.topology, cluster.shares(), pinned, kept)
+    return placement.place(lab.topology, cluster.shares(), pinned, uncut)
 
 
 def described(lab: Lab, parts: Sequence[PlanPart]) -> dict[str, Any]:

@@ -54,6 +54,24 @@ BLOCK = re.compile(
 )
 CLAIM_TITLES = ("", *TITLES[1:])
 UNFINISHED = "unfinished"
+# Keys and columns whose names in words would say too little at the head of a table.
+HEADS = {
+    "d": "ports d",
+    "default_path_fraction": "share on the default path",
+    "ear_bytes_fraction": "EAR traffic, of the data",
+    "flows_hit": "flows on what failed",
+    "fullest_link_fraction": "use of the most loaded link",
+    "late_fraction": "late packets",
+    "long_mean_ms": "long flows, mean (ms)",
+    "long_p99_ms": "long flows, 99th percentile (ms)",
+    "max_load_flows": "maximum load (flows)",
+    "message_kb": "message (KiB)",
+    "min_throughput_gbps": "minimum throughput (Gbit/s)",
+    "most_flows": "most loaded link (flows)",
+    "slowest_fraction": "goodput of the slowest flow",
+    "warm_long_mean_ms": "long flows of the second half, mean (ms)",
+    "warm_long_p99_ms": "long flows of the second half, 99th percentile (ms)",
+}
 SCALES = {"bit/s": (1e-6, "Mbit/s")}  # of units whose numbers are long
 
 
@@ -241,6 +259,8 @@ def title(column: str, head: Sequence[object]) -> str:
     """Return the title of a column: the values that it is for, or name and unit of the figure."""
     if head:
         return ", ".join(map(str, head))
+    if column in HEADS:
+        return HEADS[column]
     unit = columns.unit(column)
     _, unit = SCALES.get(unit, (1.0, unit))
     name = style.words(column.removesuffix(f"_{columns.suffix(column)}"))

@@ -55,12 +55,12 @@ class Connection:
     command: Sequence[str]
     process: subprocess.Popen[bytes]
     log: Path
-    asked: bool = False
+    is_asked: bool = False
     answers: int = 0
 
     def send(self, request: Mapping[str, Any]) -> None:
         """Send a request; raise what ended() returns if the agent has ended."""
-        if self.asked:
+        if self.is_asked:
             self.answer()  # to a beat
         assert self.process.stdin
         try:
@@ -68,7 +68,7 @@ class Connection:
             self.process.stdin.flush()
         except BrokenPipeError:
             raise self.ended() from None
-        self.asked = True
+        self.is_asked = True
 
     def ended(self) -> OSError | ValueError:
         """Return the error of an agent that has ended, or never began, with its last words."""
@@ -104,7 +104,7 @@ class Connection:
                 f"machine {self.name}: a login there must print nothing, but prints "
                 f"{line.decode(errors='replace').strip()!r}"
             ) from None
-        self.asked = False
+        self.is_asked = False
         self.answers += 1
         if "error" in answer:
             error = f"machine {self.name}: {answer['error']}"
@@ -224,8 +224,8 @@ class Controller:
 
     def _requests(self, word: str) -> dict[str, Request]:
         """Return the request `word` to the agent of each machine, with its part."""
-        asked = requests(self._run, self._journal)
-        return {request["part"]["machine"]: {**request, "do": word} for request in asked}
+        parts = requests(self._run, self._journal)
+        return {request["part"]["machine"]: {**request, "do": word} for request in parts}
 
     def _digests(self, kernels: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
         """Return the digest of each machine's part of the one plan, by its kernel's properties."""
@@ -298,10 +298,10 @@ class Controller:
 
     def _beat(self, connection: Connection) -> None:
         """Read the answer to the last beat if it is there, and send the next one."""
-        if connection.asked and self._ready([connection.name], 0.0):
+        if connection.is_asked and self._ready([connection.name], 0.0):
             answer = connection.answer()
             self._news[connection.name] = {key: answer[key] for key in agent.NEWS}
-        if not connection.asked:
+        if not connection.is_asked:
             connection.send(self._beat_request())
 
     def _beat_request(self) -> Request:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from weft.topologies.core.topology import Topology
 
 IMBALANCE = 0.05  # of the load of a machine
-KEPT_WEIGHT = 1000  # of a link that should not be cut, in ordinary links
+UNCUT_WEIGHT = 1000  # of a link that should not be cut, in ordinary links
 KAHIP_ECO = 1
 
 
@@ -41,7 +41,7 @@ def place(
     topology: Topology,
     shares: Sequence[float],
     pinned: Mapping[int, int] | None = None,
-    kept: Collection[int] = (),
+    uncut: Collection[int] = (),
 ) -> list[int]:
     """Return the machine of each node.
 
@@ -49,12 +49,12 @@ def place(
         topology: the network.
         shares: of the load, by machine; their sum is 1.
         pinned: the machine of nodes that the user placed.
-        kept: links that should stay within a machine.
+        uncut: links that should stay within a machine.
 
     Raises:
         ValueError: there are more machines than nodes to place.
     """
-    graph = grouped(topology, pinned or {}, kept)
+    graph = grouped(topology, pinned or {}, uncut)
     groups = len(graph.loads)
     if groups < len(shares):
         raise ValueError(
@@ -71,7 +71,9 @@ def place(
     return [best[group] for group in graph.group_of]
 
 
-def grouped(topology: Topology, pinned: Mapping[int, int], kept: Collection[int]) -> PartitionGraph:
+def grouped(
+    topology: Topology, pinned: Mapping[int, int], uncut: Collection[int]
+) -> PartitionGraph:
     """Return the graph of nodes that can be placed apart; see place()."""
     group_of = _groups(topology, pinned)
     loads = [0] * (max(group_of) + 1)
@@ -81,7 +83,7 @@ def grouped(topology: Topology, pinned: Mapping[int, int], kept: Collection[int]
         loads[first] += 1
         loads[second] += 1
         if first != second:
-            weight = KEPT_WEIGHT if link in kept else 1
+            weight = UNCUT_WEIGHT if link in uncut else 1
             weights[first][second] += weight
             weights[second][first] += weight
     fixed = {group_of[node]: machine for node, machine in pinned.items()}

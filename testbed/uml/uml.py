@@ -448,6 +448,11 @@ class Machine:
                 f"the virtual clock stands still: process {stalled[1].strip()} has computed for "
                 f"{self.uml.stall_s} s; it must sleep or poll, or run on the real clock"
             )
+        if "setarch: failed to set personality" in text:
+            raise ChildProcessError(
+                "a filter of system calls forbids fixed addresses (personality), on which exact "
+                "repetition rests; for a container: docker run --security-opt seccomp=unconfined"
+            )
         kind = ChildProcessError if has_booted else DiedBooting
         raise kind(f"User-Mode Linux died: {text}")
 

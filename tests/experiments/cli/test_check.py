@@ -15,7 +15,10 @@ from weft.testbed.measure.fidelity import ORDER
 from weft.testbed.runs import run
 
 ROOT = Path(__file__).parents[3]
-LABS = ("shortest_paths", "hellos", "ecmp_spraying", "incast", "own_scheme")
+LABS = (
+    *("shortest_paths", "hellos", "ecmp_spraying", "polarisation"),
+    *("incast", "spraying_trimming", "own_scheme"),
+)
 WEFT = [sys.executable, "-m", "weft.experiments.cli.cli"]
 PIP = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
 SMALL = """
@@ -62,6 +65,8 @@ def test_a_lab_fails_without_its_answer_and_passes_with_it(name, tmp_path):
         subprocess.run(pip, check=True)
         environment = {"PYTHONPATH": str(target)}
     words = ["check", folder / "lab.yaml", "--trust", "--json"]
+    if (answers / "hidden.yaml").exists():
+        words += ["--hidden", answers / "hidden.yaml"]
     without = weft(*words, **environment)
     assert without.returncode == 1, without.stderr
     report = json.loads(without.stdout)

@@ -42,9 +42,23 @@ REFUSED = {
         "scheme: static",
         "scheme: 'bfs:hello_ms=0,dead=3'",
         "scheme: 'bfs:hello_ms=100,dead=3,hold_ms=0'",
+        "scheme: 'bfs:hello_ms=480,dead=1'",
         "hello_ms: 100",
     ),
     "ecmp_spraying": ("link: {rate: 20mbit, queue: 60}", "scheme: dr", "link: {queue: 600}"),
+    "polarisation": (
+        "scheme: rps",
+        "scheme: 'vlb:per=packet'",
+        "scheme: 'ecmp:ecn=20'",
+        "scheme: letflow",
+        "link: {rate: 20mbit}",
+    ),
+    "spraying_trimming": (
+        "{scheme: rps, link: {trim: 9}}",
+        "{scheme: rps, link: {trim: 6, queue: 64}}",
+        "{scheme: tar, link: {trim: 6}}",
+        "{scheme: rps, host_link: {trim: 6}}",
+    ),
     "incast": (
         "link: {rate: 20mbit, queue: 64}",
         "link: {rate: 40mbit, queue: 8}",
@@ -59,15 +73,25 @@ FAILING = {
     "shortest_paths": ("scheme: none", "scheme: 'bfs:hold_ms=2000'"),
     "hellos": (
         "scheme: 'bfs:hello_ms=200,dead=4'",
-        "scheme: 'bfs:hello_ms=60,dead=5'",
+        "scheme: 'bfs:hello_ms=66,dead=7'",
+        "scheme: 'bfs:hello_ms=150,dead=4'",
     ),
-    "ecmp_spraying": ("scheme: dmodk", "scheme: vlb"),
+    "ecmp_spraying": ("scheme: dmodk", "scheme: vlb", "scheme: 'letflow:gap_us=100000'"),
+    "polarisation": ("scheme: bfs", "scheme: static"),
+    "spraying_trimming": (
+        "scheme: rps",
+        "{scheme: vlb, link: {trim: 6}}",
+        "{scheme: dmodk, link: {trim: 6}}",
+        "{scheme: rps, link: {trim: 1}}",
+    ),
     "incast": ("link: {trim: 1}",),
 }
 PASSING = {
     "shortest_paths": ("scheme: rps", "{scheme: letflow, link: {rate: 20mbit, queue: 50}}"),
-    "hellos": ("scheme: 'bfs:hello_ms=70,dead=6'", "scheme: 'bfs:hello_ms=450,dead=1'"),
+    "hellos": ("scheme: 'bfs:hello_ms=67,dead=7'", "scheme: 'bfs:hello_ms=100,dead=5'"),
     "ecmp_spraying": ("scheme: rps", "scheme: 'vlb:per=packet'"),
+    "polarisation": ("scheme: vlb", "scheme: dmodk"),
+    "spraying_trimming": ("{scheme: drill, link: {trim: 4}}", "{scheme: rps, link: {trim: 2}}"),
     "incast": ("link: {trim: 2}", "link: {trim: 8}"),
 }
 # changes of the sample answer's module, with the scheme to name

@@ -21,8 +21,8 @@ def ssh_server() -> None:
 
 @pytest.fixture
 def name() -> Iterator[str]:
-    """A run's name; the run is removed at the end."""
-    chosen = f"t{random.SystemRandom().randrange(16**6):06x}"
-    yield chosen
-    weft("down", "--run", chosen, check=False)
-    weft("clean", "--run", chosen, check=False)
+    """Yield a name of a run, which is removed at the end."""
+    run = f"t{random.SystemRandom().randrange(16**6):06x}"
+    yield run
+    weft("down", "--run", run, check=False)
+    weft("clean", "--run", run, check=False)

@@ -52,7 +52,7 @@ class SimulatedAgent:
 
     def __init__(self, name: str, pauses: list[tuple[float, float]], ends_s: float) -> None:
         self.name = name
-        self.asked = False
+        self.is_asked = False
         self.answers = 0
         self.beats: list[int] = []
         self.is_closed = False
@@ -61,17 +61,17 @@ class SimulatedAgent:
     def has_answered(self, now_s: float) -> bool:
         if now_s >= self._ends_s:
             return True
-        return self.asked and not any(begin <= now_s < end for begin, end in self._pauses)
+        return self.is_asked and not any(begin <= now_s < end for begin, end in self._pauses)
 
     def answer(self, now_s: float) -> dict[str, Any]:
         if now_s >= self._ends_s:
             raise OSError(f"machine {self.name}: its agent has ended")
-        self.asked = False
+        self.is_asked = False
         self.answers += 1
         return {"waiting": [], **NEWS}
 
     def send(self, request: Mapping[str, Any]) -> None:
-        self.asked = True
+        self.is_asked = True
         self.beats.append(request["count"])
 
     def close(self) -> None:
