@@ -155,7 +155,9 @@ def carry_out(argv: list[str]) -> int:
         from weft.experiments.cli.completion import complete
 
         complete(top)
-    arguments = top.parse_args(argv)
+    arguments, others = top.parse_known_args(argv)
+    if others:  # parse_args() would point to the help of all commands
+        raise ValueError(f"unrecognized arguments: {' '.join(others)} (see weft {argv[0]} --help)")
     if arguments.version:
         from weft.testbed.machine.installation import FOLDER, version
 

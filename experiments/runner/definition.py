@@ -359,13 +359,19 @@ def split(text: str) -> list[str]:
 
 
 def assignments(items: Sequence[str]) -> dict[str, str]:
-    """Return the values, joined by commas, by key; repeated keys add values."""
+    """Return the values, joined by commas, by key.
+
+    Raises:
+        ValueError: an item is not key=value, or two have one key.
+    """
     texts: dict[str, str] = {}
     for item in items:
         key, equals, text = item.partition("=")
         if not equals or not key or not text:
             raise ValueError(f"{item!r}: expected key=value[,value...]")
-        texts[key] = f"{texts[key]},{text}" if key in texts else text
+        if key in texts:
+            raise ValueError(f"{key} is set twice: write {key}={texts[key]},{text}")
+        texts[key] = text
     return texts
 
 

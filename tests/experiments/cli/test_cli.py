@@ -781,7 +781,7 @@ def test_link_loss_is_drawn(weft, tmp_path):
 # -- list, version, help, errors
 
 
-def test_list_names_what_there_is(weft):
+def test_list_names_what_there_is(weft, monkeypatch):
     found = of(weft("list", "--json"))
     assert {"first_light", "link_loss"} <= {one["name"] for one in found["experiments"]}
     assert {"dcell", "fattree"} <= {one["name"] for one in found["topologies"]}
@@ -796,6 +796,9 @@ def test_list_names_what_there_is(weft):
     assert {line.split()[0] for line in schemes_out.splitlines()[1:]} == set(schemes())
     assert "n: servers of a level-0 switch, at least 3" in weft("list", "dcell")[1]
     assert "delta: " in weft("list", "ttc")[1]
+    with monkeypatch.context() as patch:
+        patch.setattr(definition, "names", lambda: pytest.fail("experiments are imported"))
+        assert weft("list", "networks")[0] == weft("list", "ficonn")[0] == 0
     status, _, err = weft("list", "dcel")
     assert (status, len(err)) == (2, 1)
     assert "did you mean dcell?" in err[0]
