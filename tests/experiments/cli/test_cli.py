@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -889,11 +888,9 @@ def test_help_comes_at_once():
     """Without what takes long to import, whatever the machine's load."""
     code = "import sys; from weft.experiments.cli.cli import main; main(['--help'])"
     code = f"try:\n {code}\nexcept SystemExit:\n pass\nprint('MODULES', *sys.modules)"
-    begin = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    took_s = time.monotonic() - begin
     text, _, modules = done.stdout.partition("MODULES")
     assert all(
         name in text for name in ("list", "topo", "route", "run", "plot", "up", "down", "doctor")
@@ -901,7 +898,6 @@ def test_help_comes_at_once():
     assert not {"numpy", "matplotlib", "pyarrow", "rich", "mininet", "numba", "networkx"} & set(
         modules.split()
     )
-    assert took_s < 3
 
 
 def test_progress_is_plain_lines_where_there_is_no_terminal(monkeypatch):
