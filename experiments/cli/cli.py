@@ -29,6 +29,7 @@ COMPLETING = "_ARGCOMPLETE"  # environment variable of a shell that asks for com
 COMMANDS = {  # of each module of this folder that adds some, in the order of `weft --help`
     "graph_commands": {"list", "topo", "route"},
     "run_commands": {"run"},
+    "simulate_commands": {"simulate"},
     "reproduce_commands": {"claims", "reproduce"},
     "stored_commands": {"describe", "plot", "export", "report"},
     "compare_commands": {"compare"},

@@ -36,7 +36,7 @@ Table = Sequence[Row]
 Entry = tuple[Row, dict[str, Any]]  # a stored row and its provenance
 
 ENTRY_POINTS = "weft.experiments"
-ENGINES = ("graph", "fabric", "kernel")
+ENGINES = ("graph", "fabric", "packet", "kernel")
 CLOCKS = ("real", "virtual")
 COSTS = ("hop_ns", "syscall_ns")  # of computing, under the virtual clock alone
 DIFFERENCE = "difference"
