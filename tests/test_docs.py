@@ -386,7 +386,7 @@ def test_the_reference_has_all_that_there_is(reference):
         ("docs/notes/ndp.md", "[a](../../SECURITY.md)", "[a](../reference/security.md)"),
         ("docs/how.md", "[a](machine.md)", "[a](machine.md)"),
         ("SECURITY.md", "[a](docs/how.md)", "[a](../how.md)"),
-        ("SECURITY.md", "![a](figures/dcell.png)", "![a](../../figures/dcell.png)"),
+        ("SECURITY.md", "![a](figures/ttc_tcp.png)", "![a](../../figures/ttc_tcp.png)"),
         ("labs/README.md", "[a](incast)", "[a](incast.md)"),
         ("labs/incast/README.md", "[a](../README.md)", "[a](index.md)"),
         ("docs/how.md", "[a](https://pyodide.org)", "[a](https://pyodide.org)"),
