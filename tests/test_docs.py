@@ -391,6 +391,7 @@ def test_the_reference_has_all_that_there_is(reference):
         ("labs/incast/README.md", "[a](../README.md)", "[a](index.md)"),
         ("docs/how.md", "[a](https://pyodide.org)", "[a](https://pyodide.org)"),
         ("docs/how.md", "[a](#later)", "[a](#later)"),
+        ("docs/teach.md", "[a](../labs/answers/README.md)", "[a](../labs/answers/README.md)"),
     ],
 )
 def test_links_lead_to_the_copies_on_the_site(reference, path, text, linked):
