@@ -127,7 +127,7 @@ testbed/uml/uml_preload.so: $(wildcard testbed/uml/*.c) | $(READY)
 	@echo compile $@
 	@gcc -O2 -Wall -shared -fPIC -o $@ $^
 
-testbed/traffic/libndp.so: $(wildcard testbed/traffic/*.c testbed/traffic/*.h testbed/data_plane/*.h) | $(READY)
+testbed/traffic/libndp.so: $(wildcard testbed/traffic/*.[ch] testbed/packets/*.[ch] testbed/data_plane/*.h) | $(READY)
 	@echo compile $@
 	@gcc -std=gnu11 -O2 -Wall -Wextra -shared -fPIC -o $@ $(filter %.c,$^)
 

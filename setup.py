@@ -19,7 +19,10 @@ LIBRARIES = {
     "traffic/libndp.so": ["gcc", "-std=gnu11", "-O2", "-shared", "-fPIC"],
     "uml/uml_preload.so": ["gcc", "-O2", "-shared", "-fPIC"],
 }
-SOURCES = {"traffic/libndp.so": "traffic/*.c", "uml/uml_preload.so": "uml/*.c"}
+SOURCES = {
+    "traffic/libndp.so": ["traffic/*.c", "packets/*.c"],
+    "uml/uml_preload.so": ["uml/*.c"],
+}
 GLIBC = re.compile(rb"GLIBC_2\.(\d+)")
 OLDEST_GLIBC = 17  # of which there are tags
 
@@ -47,7 +50,7 @@ class BuildPy(build_py):
             if not program.with_suffix(".c").exists():  # of a program that there was once
                 program.unlink()
         for name, command in LIBRARIES.items():
-            sources = sorted(map(str, TESTBED.glob(SOURCES[name])))
+            sources = sorted(str(path) for glob in SOURCES[name] for path in TESTBED.glob(glob))
             target = built / name
             subprocess.run([*command, "-o", str(target), *sources], check=True)
 

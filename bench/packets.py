@@ -23,7 +23,7 @@ import numpy as np
 
 from bench.report import Line, in_turns, show
 from weft.daemons.transport.parameters import Parameters, timeout_ns
-from weft.testbed.traffic.packet_network import (
+from weft.testbed.packets.network import (
     DCTCP,
     HASH,
     SPRAY,

@@ -34,6 +34,7 @@ COPIES = {
     **{
         f"labs/{path.parent.name}/README.md": f"reference/labs/{path.parent.name}"
         for path in sorted((ROOT / "labs").glob("*/README.md"))
+        if path.parent.name != "answers"  # which students do not read beside their tasks
     },
 }
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from weft.experiments.runner.python_interface import run as run
     from weft.testbed.measure.outage import OutageProbe as OutageProbe
     from weft.testbed.mininet.net import Net as Net
+    from weft.testbed.packets.simulation import simulate as simulate
     from weft.testbed.runs.namespaces import namespaces as namespaces
     from weft.topologies.core.link import Gbps as Gbps
     from weft.topologies.core.link import LinkSpec as LinkSpec
@@ -31,9 +32,20 @@ _MODULES = {
     "build": "weft.experiments.runner.python_interface",
     "namespaces": "weft.testbed.runs.namespaces",
     "run": "weft.experiments.runner.python_interface",
+    "simulate": "weft.testbed.packets.simulation",
 }
 
-__all__ = ["Gbps", "LinkSpec", "Mbps", "Net", "OutageProbe", "build", "namespaces", "run"]
+__all__ = [
+    "Gbps",
+    "LinkSpec",
+    "Mbps",
+    "Net",
+    "OutageProbe",
+    "build",
+    "namespaces",
+    "run",
+    "simulate",
+]
 
 
 if not TYPE_CHECKING:  # or a type checker would believe that there is every name

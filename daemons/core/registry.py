@@ -115,6 +115,19 @@ def configure(
     return dict(named_scheme.configure(topology, options, link_kbps))
 
 
+def registered(module: str, name: str) -> Scheme:
+    """Return the scheme `name` of `module`, without importing any other module of schemes.
+
+    Raises:
+        ValueError: the module registers no such scheme.
+    """
+    scheme: Scheme
+    for scheme in import_module(module).SCHEMES:
+        if scheme.name == name:
+            return scheme
+    raise ValueError(f"{module} registers no scheme {name}")
+
+
 def machine(config: NodeConfig, incarnation: int) -> StateMachine:
     """Return the state machine of config.node.
 
@@ -123,11 +136,10 @@ def machine(config: NodeConfig, incarnation: int) -> StateMachine:
         incarnation: larger than that of any earlier daemon of this node, below 2^63; nanoseconds
             since 1970 will do.
     """
-    for registered in import_module(config.module).SCHEMES:
-        if registered.name == config.scheme and registered.machine:
-            state_machine: StateMachine = registered.machine(config, incarnation)
-            return state_machine
-    raise ValueError(f"{config.module} has no daemons of a scheme {config.scheme}")
+    of_module = registered(config.module, config.scheme)
+    if not of_module.machine:
+        raise ValueError(f"scheme {config.scheme} has no daemons")
+    return of_module.machine(config, incarnation)
 
 
 def usual(topology: Topology) -> str:

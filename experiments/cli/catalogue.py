@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from weft.daemons.core import registry
@@ -33,14 +34,19 @@ LINKS = {
 }
 
 
-def catalogue() -> dict[str, Any]:
-    """Return everything that has a name, JSON-able: for each kind a list of entries.
+def catalogue(*kinds: str) -> dict[str, list[dict[str, Any]]]:
+    """Return what has a name, JSON-able: for each of `kinds`, all by default, a list of entries.
+
+    Only modules of these kinds are imported.
 
     links: options of a network's links.
     data_plane: schemes that a running switch fabric can change to; their daemons are ecmp's.
     """
-    schemes = registry.schemes().values()
-    families_of_networks = [
+    return {kind: ENTRIES[kind]() for kind in kinds or ENTRIES}
+
+
+def _families() -> list[dict[str, Any]]:
+    return [
         {
             "name": family.name,
             "summary": family.summary,
@@ -50,13 +56,11 @@ def catalogue() -> dict[str, Any]:
         }
         for family in families().values()
     ]
-    return {
-        "experiments": [experiment_entry(experiment) for experiment in discover().values()],
-        "topologies": families_of_networks,
-        "routing": [as_dict(scheme) for scheme in schemes if not only_balances(scheme)],
-        "data_plane": [as_dict(scheme) for scheme in schemes if only_balances(scheme)],
-        "links": [{"name": name, **parameter} for name, parameter in as_dicts(LINKS).items()],
-    }
+
+
+def _schemes(*, balancing: bool) -> list[dict[str, Any]]:
+    schemes = registry.schemes().values()
+    return [as_dict(scheme) for scheme in schemes if only_balances(scheme) == balancing]
 
 
 def experiment_entry(experiment: Experiment) -> dict[str, Any]:
@@ -107,3 +111,12 @@ def as_dicts(parameters: Mapping[str, IntegerParameter]) -> dict[str, dict[str, 
                 if entry[name] is not None:
                     entry[name] = float(parameters[key].written(entry[name]))
     return entries
+
+
+ENTRIES: dict[str, Callable[[], list[dict[str, Any]]]] = {
+    "experiments": lambda: [experiment_entry(experiment) for experiment in discover().values()],
+    "topologies": _families,
+    "routing": partial(_schemes, balancing=False),
+    "data_plane": partial(_schemes, balancing=True),
+    "links": lambda: [{"name": name, **parameter} for name, parameter in as_dicts(LINKS).items()],
+}

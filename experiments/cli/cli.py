@@ -29,6 +29,7 @@ COMPLETING = "_ARGCOMPLETE"  # environment variable of a shell that asks for com
 COMMANDS = {  # of each module of this folder that adds some, in the order of `weft --help`
     "graph_commands": {"list", "topo", "route"},
     "run_commands": {"run"},
+    "simulate_commands": {"simulate"},
     "reproduce_commands": {"claims", "reproduce"},
     "stored_commands": {"describe", "plot", "export", "report"},
     "compare_commands": {"compare"},
@@ -155,7 +156,9 @@ def carry_out(argv: list[str]) -> int:
         from weft.experiments.cli.completion import complete
 
         complete(top)
-    arguments = top.parse_args(argv)
+    arguments, others = top.parse_known_args(argv)
+    if others:  # parse_args() would point to the help of all commands
+        raise ValueError(f"unrecognized arguments: {' '.join(others)} (see weft {argv[0]} --help)")
     if arguments.version:
         from weft.testbed.machine.installation import FOLDER, version
 

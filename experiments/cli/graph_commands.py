@@ -24,6 +24,12 @@ GRAPH_FILE = {
     "summary": "a graph file: GraphML, JSON (node-link) or a list of edges "
     "(docs/tutorials/own_topology.md)",
 }
+SECTIONS = {  # of `weft list`: what has more about an entry, and the kinds of the catalogue
+    "experiments": ("weft describe NAME has more", ("experiments",)),
+    "networks": ("weft list NAME has parameters", ("topologies",)),
+    "schemes": ("weft list NAME has parameters", ("routing", "data_plane")),
+    "links": ("weft up ... --OPTION VALUE", ("links",)),
+}
 
 
 def add_commands(commands: Commands) -> None:
@@ -68,28 +74,29 @@ def list_all(arguments: Namespace) -> int:
     """Print one line for each named thing, the parameters of one, or everything as JSON."""
     from weft.experiments.cli.catalogue import catalogue
 
-    entries = catalogue()
     if arguments.json:
-        print(json.dumps(entries, indent=1))
+        print(json.dumps(catalogue(), indent=1))
         return 0
-    networks = [*entries["topologies"], GRAPH_FILE]
-    schemes = entries["routing"] + entries["data_plane"]
-    sections = {
-        "experiments": ("weft describe NAME has more", entries["experiments"]),
-        "networks": ("weft list NAME has parameters", networks),
-        "schemes": ("weft list NAME has parameters", schemes),
-        "links": ("weft up ... --OPTION VALUE", entries["links"]),
-    }
-    if arguments.what is None or arguments.what in sections:
-        for title in sections if arguments.what is None else [arguments.what]:
-            print_section(title, *sections[title])
+    if arguments.what is None or arguments.what in SECTIONS:
+        for title in SECTIONS if arguments.what is None else [arguments.what]:
+            print_section(title, SECTIONS[title][0], section_entries(title))
         return 0
-    named = {entry["name"]: entry for entry in networks + schemes}
+    entries = section_entries("networks") + section_entries("schemes")
+    named = {entry["name"]: entry for entry in entries}
     if arguments.what not in named:
-        names = [*sections, *named]
+        names = [*SECTIONS, *named]
         raise ValueError(unknown("kind, network or scheme", arguments.what, names))
     print_one(named[arguments.what])
     return 0
+
+
+def section_entries(title: str) -> list[dict[str, Any]]:
+    """Return the entries of a section of `weft list`."""
+    from weft.experiments.cli.catalogue import catalogue
+
+    _, kinds = SECTIONS[title]
+    entries = [entry for part in catalogue(*kinds).values() for entry in part]
+    return [*entries, GRAPH_FILE] if title == "networks" else entries
 
 
 def print_section(title: str, hint: str, entries: list[dict[str, Any]]) -> None:

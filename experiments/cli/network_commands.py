@@ -278,7 +278,7 @@ def exec_(arguments: Namespace) -> int:
         program = ["--", *arguments.program] if arguments.program else arguments.line
         spread_run.execute(spread_run.home(arguments.node), ["exec"], [arguments.node, *program])
     network = _handle(record.id)
-    node = network.topology.naming.node(arguments.node)
+    node = network.node(arguments.node)
     argv = arguments.program or node_command.remote_line(arguments.line)
     os.environ |= node_command.environment(record)
     start = node_command.command(record, network.plan.names[node], argv)
@@ -300,7 +300,7 @@ def _handle(name: str | None) -> Handle:
 
 def _node_name(network: Handle, node: str) -> str:
     """Return the name of a node by its name or label."""
-    return network.plan.names[network.topology.naming.node(node)]
+    return network.plan.names[network.node(node)]
 
 
 def fail(arguments: Namespace) -> int:
@@ -409,14 +409,20 @@ def down(arguments: Namespace) -> int:
     """Remove a network from the kernel."""
     from weft.experiments.cli import cluster_commands
     from weft.experiments.runner.console import stages
+    from weft.testbed.linux.process import need_root
+    from weft.testbed.network.clean import remove
+    from weft.testbed.network.handle import entries_of_this_machine
+    from weft.testbed.runs import run
 
-    if run := cluster_commands.spread(arguments.run):
-        run.down()
+    if spread_run := cluster_commands.spread(arguments.run):
+        spread_run.down()
         return 0
-    network = _open(arguments.run)
+    need_root()
+    record = run.find(arguments.run)
+    entries_of_this_machine(record)  # refuses a run that is not whole, or not ours to remove
     with stages("taking down") as progress:
-        progress(f"run {network.run.id}")
-        network.down()
+        progress(f"run {record.id}")
+        remove(record)
     return 0
 
 
@@ -479,5 +485,5 @@ def daemon(arguments: Namespace) -> int:
     # `weft down` finds the processes of a run by this variable
     if os.environ.get(ENVIRONMENT) != network.run.id:
         os.execve(sys.executable, sys.orig_argv, {**os.environ, ENVIRONMENT: network.run.id})
-    node = network.topology.naming.node(arguments.node)
+    node = network.node(arguments.node)
     return foreground.serve(network, node, arguments.scheme)

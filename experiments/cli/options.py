@@ -11,6 +11,7 @@ from typing import Any
 from weft.topologies.core.grammar import quoted
 
 RESULTS = "WEFT_RESULTS"  # environment variable: the folder of results
+LONGEST_S = 1e9  # of an option; the system's clocks overflow some times above
 RESULTS_HELP = f"folder of results; default: ${RESULTS}, or ./results"
 
 Commands = Any  # argparse does not export the class of what add_subparsers() returns
@@ -47,7 +48,7 @@ def seconds(text: str) -> float:
         value = float(text)
     except ValueError:
         value = 0.0
-    if not value > 0:
+    if not 0 < value < LONGEST_S:
         raise ArgumentTypeError(f"must be a number of seconds above 0, got {quoted(text)}")
     return value
 

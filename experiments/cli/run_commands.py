@@ -47,7 +47,7 @@ def add_commands(commands: Commands) -> None:
     add_experiment_options(parser, "set values of a parameter")
     parser.add_argument("--seeds", metavar="N", type=int, help="runs of each cell, seeded 0 .. N-1")
     parser.add_argument(
-        "--engine", metavar="NAME[,NAME...]", default="", help="graph, fabric or kernel"
+        "--engine", metavar="NAME[,NAME...]", default="", help="graph, fabric, packet or kernel"
     )
     text = "clock of the kernel engine: virtual (exact, repeatable, without root) or real; "
     text += "default: that of the experiment"

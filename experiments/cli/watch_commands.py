@@ -60,7 +60,7 @@ def log_path(record: RunRecord, node: str) -> Path:
     name = node
     if node != SUPERVISOR:
         network = Handle.open(record.id)
-        name = network.plan.names[network.topology.naming.node(node)]
+        name = network.plan.names[network.node(node)]
     path = record.directory / "log" / f"{name}.log"
     if not path.exists():
         raise ValueError(f"{name} of run {record.id} has no log: it has never had a daemon")

@@ -34,7 +34,7 @@ from weft.topologies.core.topology import Topology
 
 NO_TRACE = "none"
 TRACES = {"training-step": Path(__file__).with_name("training_step.goal")}
-MOST_BYTES = {"graph": 10**9, "fabric": 1 << 26, "kernel": 1 << 26}
+MOST_BYTES = {"graph": 10**9, "packet": 1 << 26, "kernel": 1 << 26}
 GRACE_S, PATIENCE = 1.0, 100  # a run ends after so many seconds and times the bound
 
 
@@ -158,7 +158,7 @@ EXPERIMENT = Experiment(
     question="Which network and which routing finishes an all-reduce first, at equal cost and "
     "with as many hosts?",
     source="nccl-tests; Thakur, Rabenseifner and Gropp, 2005; FatPaths, section VII",
-    engines=("fabric", "graph", "kernel"),
+    engines=("packet", "graph", "kernel"),
     axes={
         "topology": common.TOPOLOGY.over(
             *("slimfly:q=5,p=4", "dragonfly:p=3,a=6,h=2,palm=0", "hyperx:l=2,s=6,p=5"),

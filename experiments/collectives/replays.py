@@ -2,7 +2,7 @@
 
 graph    fluids on the paths of the scheme; it has no congestion control, queues or losses.  A flow
          keeps a random one of its paths, or its packets spread over all of them.
-fabric   packets of simulated hosts, see testbed/traffic/packet_network.py
+packet   packets of simulated hosts, see testbed/packets/network.py
 kernel   packets of Linux
 """
 
@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from weft.daemons.core import registry
-from weft.daemons.fatpaths import scheme as fatpaths
 from weft.daemons.fatpaths.scheme import Trigger
 from weft.daemons.load_balancing.scheme import ChoiceRule
 from weft.experiments.collectives.fluid_replay import FluidPath, FluidReplay
@@ -31,18 +30,12 @@ from weft.testbed.measure.fidelity import Fidelity
 from weft.testbed.measure.port_counters import PortCounterReader
 from weft.testbed.measure.reordering import Reordering
 from weft.testbed.network.network import RunningNetwork
+from weft.testbed.packets.forwarding import check_layers, forwarding
+from weft.testbed.packets.network import PacketLink, PacketNetwork
 from weft.testbed.schedules import packet_replay
 from weft.testbed.schedules.task_graph import Progress, TaskGraph
 from weft.testbed.schedules.tcp_replay import TcpReplay
 from weft.testbed.traffic import tcp_settings
-from weft.testbed.traffic.packet_network import (
-    NextHops,
-    PacketLink,
-    PacketNetwork,
-    TcpLayers,
-    layered,
-    shortest,
-)
 from weft.topologies.core.grammar import parse, unparse
 from weft.topologies.core.link import ETHERNET_BYTES, Mbps
 from weft.topologies.core.topology import Topology
@@ -127,33 +120,24 @@ def check(run: Run, topology: Topology) -> None:
         common.network(run)
         common.check_delay(run)
         if transport.name != "tcp":
-            raise ValueError(f"{run.experiment}: transport {transport.name} needs --engine fabric")
+            raise ValueError(f"{run.experiment}: transport {transport.name} needs --engine packet")
         common.check_control(run, transport.control)
         common.check_tcp(run)
-    elif run.engine == "fabric":
+    elif run.engine == "packet":
         transports.check(run)
-        if not rule or rule.reads_daemons or rule.common_seed:
+        if not rule or rule.reads_daemons:
             raise ValueError(refused + "take another scheme of switches, such as ecmp or drill")
         if rule.hosts and transport.name == "tcp":
-            check_layers(run, rule.hosts)
+            check_layers(rule.hosts)
     elif rule and rule.rule not in (*KEPT, *SPREAD):
-        raise ValueError(refused + "take ecmp, rps, a scheme of servers, or --engine fabric")
+        raise ValueError(refused + "take ecmp, rps, a scheme of servers, or --engine packet")
     elif rule and rule.hosts and rule.hosts["trigger"] != Trigger.NONE:
         raise ValueError(refused + "take trigger=none")
 
 
-def check_layers(run: Run, hosts: Mapping[str, int]) -> None:
-    """Raise ValueError for a choice of layers that simulated hosts of TCP do not have."""
-    if hosts["trigger"] not in (Trigger.CUT, Trigger.GAP) or hosts["start"] > 1 or hosts["choice"]:
-        raise ValueError(
-            f"{run.experiment}: simulated hosts of TCP take fatpaths with trigger=cut or "
-            "trigger=gap, start=first or start=random, and choice=random"
-        )
-
-
 def replay(run: Run, topology: Topology, graph: TaskGraph, deadline_s: float) -> Replayed:
     """Carry out the tasks on the engine of `run`."""
-    engines = {"graph": on_graph, "fabric": on_fabric, "kernel": on_kernel}
+    engines = {"graph": on_graph, "packet": on_packets, "kernel": on_kernel}
     return engines[run.engine](run, topology, graph, deadline_s)
 
 
@@ -204,19 +188,22 @@ def channels_of(topology: Topology) -> dict[tuple[int, int], list[int]]:
     return channels
 
 
-def on_fabric(run: Run, topology: Topology, graph: TaskGraph, deadline_s: float) -> Replayed:
+def on_packets(run: Run, topology: Topology, graph: TaskGraph, deadline_s: float) -> Replayed:
     """Carry out the tasks by simulated packets."""
-    hops, layers, moves = routing(run, topology)
+    tables = forwarding(topology, scheme_of(run))
     how = transports.Carriage(
-        run.integer("rate_mbps") * Mbps, deadline_s, run.integer("frame_bytes"), layers=layers
+        run.integer("rate_mbps") * Mbps,
+        deadline_s,
+        run.integer("frame_bytes"),
+        layers=tables.layers,
     )
     net = PacketNetwork(
         topology,
         packet_link(run),
         transports.parameters(run, how),
-        hops,
+        tables.next_hops,
         run.seed,
-        layers=moves,
+        layers=tables.moves,
     )
     is_tcp = transports.transport_of(run).name == "tcp"
 
@@ -229,23 +216,6 @@ def on_fabric(run: Run, topology: Topology, graph: TaskGraph, deadline_s: float)
     meter = TrafficMeter(counts)
     progress = packet_replay.replay(net, graph, round(1e9 * deadline_s), meter.mark)
     return Replayed(progress, meter.figures(run, progress))
-
-
-def routing(run: Run, topology: Topology) -> tuple[NextHops, int, TcpLayers | None]:
-    """Return the next hops, the number of layers, and how hosts of TCP choose among them."""
-    scheme, options = registry.scheme(scheme_of(run))
-    rule = scheme.rule(options)
-    assert rule, "see check()"
-    if not rule.hosts:
-        return shortest(topology, rule), 1, None
-    trigger = rule.hosts["trigger"]
-    layers = TcpLayers(
-        random_start=rule.hosts["start"] > 0,
-        on_cut=bool(trigger & Trigger.CUT),
-        on_gap=bool(trigger & Trigger.GAP),
-        gap_us=rule.hosts["gap_us"],
-    )
-    return layered(topology, fatpaths.tables(topology, options)), rule.hosts["layers"], layers
 
 
 def packet_link(run: Run) -> PacketLink:

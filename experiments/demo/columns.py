@@ -34,6 +34,17 @@ ONE_FAILURE = {
     "rtt_median_us": "median round-trip time of these pings",
     **PROXY_FAILOVER,
 }
+FLOW_COMPLETION = {
+    "flows": "flows that begin",
+    "unfinished": "flows that did not end in 60 s; no time counts them",
+    "mean_ms": "mean time of the flows that ended",
+    "median_ms": "their median",
+    "p99_ms": "their 99th percentile",
+    "last_ms": "the longest of these times",
+    "retransmissions": "packets that were sent again",
+    "queue_drops": "packets that full queues dropped",
+    "times_ms": "percentiles 1 to 100 of the times",
+}
 LINK_LOSS = {
     "failed": "the links that failed, by name",
     "failed_links_fraction": "of all links",

@@ -78,7 +78,7 @@ SWEEPS = (
     Sweep("fatpaths_failover", {"clock": "virtual"}),
     *(
         Sweep("ndp_incast", {"engine": engine, **BESIDE_HTSIM}, 10)
-        for engine in ("fabric", "kernel")
+        for engine in ("packet", "kernel")
     ),
     Sweep("fatpaths_fct"),
     Sweep("fatpaths_stencil"),
@@ -129,11 +129,11 @@ SWEEPS = (
         seeds=3,
     ),
     Sweep("ndp_failover"),
-    Sweep("ndp_load", {"engine": "fabric", "transport": "ndp"}),
+    Sweep("ndp_load", {"engine": "packet", "transport": "ndp"}),
     Sweep(
         "ndp_load",
         {
-            "engine": "fabric",
+            "engine": "packet",
             "transport": "ndp",
             "topology": SLIMFLY_10K,
             "lambda_per_s": (100, 250),

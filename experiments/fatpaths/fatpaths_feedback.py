@@ -11,11 +11,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from weft.experiments.engines import common_parameters as common
-from weft.experiments.fatpaths import transports
 from weft.experiments.fatpaths.fatpaths_vs_fattree import EXPERIMENT as VS_FATTREE
 from weft.experiments.report.panels import Bars, number_of
 from weft.experiments.runner.definition import Run, Table
 from weft.experiments.runner.parameters import swept
+from weft.testbed.packets.transport import transport
 
 CHOICES = {
     "flow": "FatPaths",
@@ -33,7 +33,7 @@ def with_choices(table: Table) -> Table:
             **row,
             "rule": "minimal paths"
             if row["routing"] == "ecmp"
-            else CHOICES[transports.transport(str(row["transport"])).choice],
+            else CHOICES[transport(str(row["transport"])).choice],
             "failed": f"{100 * number_of(row, 'failed_fraction'):g} % of links",
         }
         for row in table

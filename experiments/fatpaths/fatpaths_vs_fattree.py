@@ -34,8 +34,8 @@ from weft.experiments.fatpaths.transports import Carriage, Load
 from weft.experiments.report.panels import Bars, Curves, Stack, exploded, number_of, select, varied
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
 from weft.experiments.runner.parameters import Integer, Number, Word
-from weft.testbed.traffic import packet_network
-from weft.testbed.traffic.packet_network import NextHops
+from weft.testbed.packets import network as packets
+from weft.testbed.packets.network import NextHops
 from weft.topologies.core.link import Mbps
 from weft.topologies.core.topology import Topology
 
@@ -162,9 +162,9 @@ def next_hops(run: Run, topology: Topology) -> NextHops:
     routing = run.text("routing")
     if routing in LAYERED:
         tables = scheme.live_tables(topology, registry.scheme(layered_scheme(run))[1])
-        return packet_network.layered(topology, tables)
-    choice = packet_network.HASH if routing == "ecmp" else packet_network.SPRAY
-    return packet_network.shortest(topology, choice)
+        return packets.layered(topology, tables)
+    choice = packets.HASH if routing == "ecmp" else packets.SPRAY
+    return packets.shortest(topology, choice)
 
 
 def check(run: Run) -> None:
@@ -261,7 +261,7 @@ EXPERIMENT = Experiment(
     question="How do flows fare on low-diameter networks with FatPaths, beside a fat-tree of "
     "equal cost with NDP?",
     source="FatPaths, figures 2, 11 and 13",
-    engines=("fabric", "kernel"),
+    engines=("packet", "kernel"),
     axes={
         "topology": common.TOPOLOGY.over(
             *(

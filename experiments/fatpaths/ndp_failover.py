@@ -46,7 +46,7 @@ EXPERIMENT = replace(
     name="ndp_failover",
     question="How long do flows of the purified transport take when links fail while they run?",
     source="FatPaths, section V-G",
-    engines=("fabric",),
+    engines=("packet",),
     axes={
         **swept(
             AXES,

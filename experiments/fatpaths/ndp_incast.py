@@ -93,7 +93,7 @@ EXPERIMENT = Experiment(
     question="How long do many senders to one host take by the purified transport, with packets "
     "trimmed, and by TCP?",
     source="NDP, SIGCOMM 2017; FatPaths, section III-C",
-    engines=("fabric", "kernel"),
+    engines=("packet", "kernel"),
     axes={
         "topology": common.TOPOLOGY.over("star:n=65"),
         "traffic": Spec(

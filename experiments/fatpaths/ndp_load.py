@@ -123,7 +123,7 @@ EXPERIMENT = Experiment(
     question="How do short and long flows fare as more begin, by the purified transport and by "
     "TCP?",
     source="FatPaths, appendix D, figures 20 and 21",
-    engines=("fabric", "kernel"),
+    engines=("packet", "kernel"),
     axes={
         "topology": common.TOPOLOGY.over("star:n=60", "fattree:k=4,oversubscription=2"),
         "transport": transports.TRANSPORT.over("ndp", "tcp:control=reno"),

@@ -96,13 +96,13 @@ FIGURES = (
         replace(FIGURE_16, facet=()),
     ),
     PageFigure("fatpaths_horizons", "fatpaths_tcp", {"topology": "slimfly:q=7,p=6"}, HORIZONS),
-    PageFigure("fatpaths_feedback", "fatpaths_feedback", {"engine": "fabric", "mapping": "linear"}),
+    PageFigure("fatpaths_feedback", "fatpaths_feedback", {"engine": "packet", "mapping": "linear"}),
     PageFigure("fatpaths_linux", "fatpaths_fct"),
     PageFigure("fatpaths_figure17", "fatpaths_stencil"),
     PageFigure(
         "fatpaths_figures20_21",
         "ndp_load",
-        {"engine": "fabric", "transport": "ndp"},
+        {"engine": "packet", "transport": "ndp"},
         Curves(
             columns={
                 "long_throughput_mean_fraction": "long flows, throughput (of a link's)",
@@ -116,7 +116,7 @@ FIGURES = (
     PageFigure(
         "collectives",
         "collectives",
-        {"engine": "fabric", "transport": "ndp", "trace": "none"},
+        {"engine": "packet", "transport": "ndp", "trace": "none"},
     ),
     PageFigure("collectives_servers", "collectives", {"engine": "graph", "trace": "none"}),
     PageFigure(

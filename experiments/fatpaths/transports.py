@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from weft.daemons.transport.parameters import LayerChoice, Parameters, timeout_ns
+from weft.daemons.transport.parameters import LayerChoice, Parameters
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.arrays import Floats
 from weft.experiments.engines.network_run import running
@@ -25,10 +25,7 @@ from weft.testbed.data_plane.data_plane import DataPlane
 from weft.testbed.measure.fidelity import Fidelity
 from weft.testbed.measure.port_counters import PortCounterReader
 from weft.testbed.network.network import RunningNetwork
-from weft.testbed.traffic import flows, ndp, tcp_settings
-from weft.testbed.traffic.packet_network import (
-    CLASSIC_ECN,
-    DCTCP,
+from weft.testbed.packets.network import (
     HASH,
     SPRAY,
     NextHops,
@@ -38,24 +35,16 @@ from weft.testbed.traffic.packet_network import (
     TcpParameters,
     shortest,
 )
-from weft.topologies.core.grammar import integer, parse, unknown
+from weft.testbed.packets.transport import Transport, check_simulated, transport
+from weft.testbed.traffic import flows, ndp, tcp_settings
 from weft.topologies.core.link import ETHERNET_BYTES, LinkSpec
 from weft.topologies.core.topology import Topology
 
 QUEUE_PACKETS, ECN_PACKETS, TRIM_PACKETS = 100, 33, 8
 NDP_SCHEME, TCP_SCHEME = "rps", f"vlb:ecn={ECN_PACKETS}"
-WINDOW = 8
 FRAME_BYTES, HEADER_BYTES = 1514, 64
 WIRE_DELAY_NS = 1_000
-JIFFY_NS = 1_000_000  # of a kernel with 1,000 ticks a second
-SIMULATED_CONTROLS = ("reno", "dctcp")
 MARK_PACKETS = 4  # half of a queue, for packets that choose their layer by marks
-PARAMETERS = {"ndp": ("window", "retransmissions", "choice"), "tcp": ("control", "start")}
-WORDS = {
-    "retransmissions": ("among", "first"),
-    "choice": ("flow", "blind", "reps", "scout", "spray"),
-    "start": ("first", "random"),
-}
 MOST_SIMULATED_NODES = 120_000
 
 
@@ -66,25 +55,6 @@ class Load(NamedTuple):
     src: int
     dst: int
     size_bytes: int
-
-
-class Transport(NamedTuple):
-    """Transport of hosts.
-
-    name: ndp or tcp.
-    window: of ndp, in packets.
-    retransmissions: of ndp: `first` if switches send retransmitted packets before other data.
-    choice: of ndp: rule for the layer of a packet (daemons/transport/parameters.py).
-    control: congestion control of tcp.
-    start: of tcp: a flow's first layer, `first` or `random`.
-    """
-
-    name: str
-    window: int = WINDOW
-    retransmissions: str = "among"
-    choice: str = "flow"
-    control: str = "reno"
-    start: str = "random"
 
 
 @dataclass(frozen=True)
@@ -158,20 +128,6 @@ class Carriage(NamedTuple):
     detours_s: float = 0.0
 
 
-def transport(text: str) -> Transport:
-    """Return the transport that `text` names; ValueError for anything else."""
-    name, settings = parse(text)
-    if name not in PARAMETERS:
-        raise ValueError(unknown("transport", name, PARAMETERS))
-    for key, value in settings.items():
-        if key not in PARAMETERS[name]:
-            raise ValueError(unknown(f"parameter of {name}", key, PARAMETERS[name]))
-        if key in WORDS and value not in WORDS[key]:
-            raise ValueError(unknown(f"{name}: {key}", value, WORDS[key]))
-    window = integer(name, "window", settings.pop("window", str(WINDOW)), least=1, most=255)
-    return Transport(name, window, **settings)
-
-
 def transport_of(run: Run) -> Transport:
     """Return the transport of `run`."""
     return transport(run.text("transport"))
@@ -180,7 +136,7 @@ def transport_of(run: Run) -> Transport:
 def check(run: Run) -> None:
     """Raise ValueError unless the engine of `run` can carry its transport."""
     parsed = transport_of(run)
-    topology = run.topology if run.engine == "fabric" else common.network(run)
+    topology = run.topology if run.engine == "packet" else common.network(run)
     if topology.nodes > MOST_SIMULATED_NODES:
         raise ValueError(
             f"{run.experiment}: at most {MOST_SIMULATED_NODES} nodes, {topology.spec} has "
@@ -190,12 +146,10 @@ def check(run: Run) -> None:
         raise ValueError(
             f"{run.experiment}: topology must be a fabric of switches, not {topology.spec}"
         )
-    if run.engine == "fabric" and parsed.control not in SIMULATED_CONTROLS:
-        raise ValueError(
-            unknown("simulated congestion control", parsed.control, SIMULATED_CONTROLS)
-        )
+    if run.engine == "packet":
+        check_simulated(parsed)
     if run.engine == "kernel" and parsed.retransmissions == "first":
-        raise ValueError(f"{run.experiment}: retransmissions=first needs --engine fabric")
+        raise ValueError(f"{run.experiment}: retransmissions=first needs --engine packet")
     if run.engine == "kernel" and parsed.name == "tcp":
         common.check_control(run, parsed.control)
         common.check_tcp(run)
@@ -214,7 +168,7 @@ def ideal_s(loads: Sequence[Load], rate_bps: int, frame_bytes: int) -> float:
 
 def carry(run: Run, topology: Topology, loads: Sequence[Load], how: Carriage) -> TransferTimes:
     """Carry `loads`, in order of `at_s`, by the transport and on the engine of `run`."""
-    return (on_wires if run.engine == "fabric" else on_kernel)(run, topology, loads, how)
+    return (on_wires if run.engine == "packet" else on_kernel)(run, topology, loads, how)
 
 
 def on_wires(run: Run, topology: Topology, loads: Sequence[Load], how: Carriage) -> TransferTimes:
@@ -302,22 +256,9 @@ def parameters(run: Run, how: Carriage) -> Parameters | TcpParameters:
     """Return the parameters of the transport on a simulated network."""
     parsed = transport_of(run)
     if parsed.name == "tcp":
-        return TcpParameters(
-            jiffy_ns=min(JIFFY_NS, 1000 * run.integer("rto_min_us")),
-            rto_min_ns=1000 * run.integer("rto_min_us"),
-            frame_bytes=how.frame_bytes,
-            ecn=DCTCP if parsed.control == "dctcp" else CLASSIC_ECN,
-            one_message=how.is_open,
-        )
-    return Parameters(
-        rate_bps=how.rate_bps,
-        window=parsed.window,
-        layers=how.layers,
-        frame_bytes=how.frame_bytes,
-        timeout_ns=timeout_ns(how.rate_bps, how.frame_bytes),
-        seed=run.seed,
-        choice=LayerChoice[parsed.choice.upper()],
-    )
+        rto_min_us = run.integer("rto_min_us")
+        return parsed.tcp(how.frame_bytes, rto_min_us=rto_min_us, one_message=how.is_open)
+    return parsed.ndp(how.rate_bps, how.frame_bytes, layers=how.layers, seed=run.seed)
 
 
 def on_kernel(run: Run, topology: Topology, loads: Sequence[Load], how: Carriage) -> TransferTimes:

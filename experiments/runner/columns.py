@@ -47,7 +47,7 @@ UNITS = {
 # columns that any row may have besides parameters and figures
 CIRCUMSTANCES = {
     "seed": "seed of all randomness; equal seeds draw equal failures and traffic",
-    "engine": "engine of the run: graph, fabric or kernel",
+    "engine": "engine of the run: graph, fabric, packet or kernel",
     "clock": "clock of the kernel engine: real, or virtual (computing takes no time)",
     "virtual_s": "duration of the run by the virtual clock",
     "hop_ns": "processor time of a packet at each hop under the virtual clock",

@@ -12,13 +12,14 @@ from functools import lru_cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from weft.experiments.runner.definition import Row, Run
-from weft.experiments.runner.failures import RunFailure
 from weft.testbed.linux import clock
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
+
+    from weft.experiments.runner.definition import Row, Run
+    from weft.experiments.runner.failures import RunFailure
 
 QUIET_S = 2.0  # shorter work is not reported; also the least interval of plain lines
 MARKS = {"PASS": "green", "WARN": "yellow", "FAIL": "red"}

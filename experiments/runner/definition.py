@@ -36,7 +36,7 @@ Table = Sequence[Row]
 Entry = tuple[Row, dict[str, Any]]  # a stored row and its provenance
 
 ENTRY_POINTS = "weft.experiments"
-ENGINES = ("graph", "fabric", "kernel")
+ENGINES = ("graph", "fabric", "packet", "kernel")
 CLOCKS = ("real", "virtual")
 COSTS = ("hop_ns", "syscall_ns")  # of computing, under the virtual clock alone
 DIFFERENCE = "difference"
@@ -359,13 +359,19 @@ def split(text: str) -> list[str]:
 
 
 def assignments(items: Sequence[str]) -> dict[str, str]:
-    """Return the values, joined by commas, by key; repeated keys add values."""
+    """Return the values, joined by commas, by key.
+
+    Raises:
+        ValueError: an item is not key=value, or two have one key.
+    """
     texts: dict[str, str] = {}
     for item in items:
         key, equals, text = item.partition("=")
         if not equals or not key or not text:
             raise ValueError(f"{item!r}: expected key=value[,value...]")
-        texts[key] = f"{texts[key]},{text}" if key in texts else text
+        if key in texts:
+            raise ValueError(f"{key} is set twice: write {key}={texts[key]},{text}")
+        texts[key] = text
     return texts
 
 

@@ -46,7 +46,7 @@ def run(
     Args:
         experiment: its name.
         seeds: runs of each cell; the experiment's number by default.
-        engine: graph, fabric or kernel; the experiment's first by default.
+        engine: graph, fabric, packet or kernel; the experiment's first by default.
         clock: of the kernel engine, real or virtual; the one that the experiment declares by
             default.
         jobs: parallel runs; as many as there are processors by default.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from typing import Any, Self
+from typing import Self
 
 from weft.testbed.linux import netlink, netns
 from weft.testbed.linux.iproute import Namespace
@@ -15,20 +15,20 @@ from weft.testbed.plan.part import part_from
 from weft.testbed.runs import run
 from weft.testbed.runs.namespaces import Namespaces
 from weft.testbed.runs.network_handle import netlink_of
-from weft.testbed.runs.run import RunRecord
+from weft.testbed.runs.run import Journal, RunRecord
 from weft.topologies import build
 from weft.topologies.core.topology import Topology
 
 BRIDGES = "bridge"  # scheme of a run of testbed/mininet, whose switches are bridges
 
 
-def entries_of_this_machine(record: RunRecord) -> dict[str, Any]:
+def entries_of_this_machine(record: RunRecord) -> Journal:
     """Return the journal of a live run.
 
     Raises:
         ValueError: it is still coming up, on several machines, or a Mininet script's.
     """
-    entries: dict[str, Any] = record.journal
+    entries = record.journal
     if "topology" not in entries:
         raise ValueError(f"run {record.id} is still coming up")
     if machines := entries.get("machines"):
@@ -95,6 +95,21 @@ class Handle:
     @property
     def topology(self) -> Topology:
         return self.plan.topology
+
+    def node(self, text: str) -> int:
+        """Return the node whose name or label is `text`.
+
+        Raises:
+            ValueError: there is none; the line says so if a run is called `text`.
+        """
+        try:
+            return self.topology.naming.node(text)
+        except ValueError:
+            if text in {record.id for record in run.runs()}:
+                raise ValueError(
+                    f"{text} is a run, and no node of run {self.run.id}: write --run {text}"
+                ) from None
+            raise
 
     @property
     def local_nodes(self) -> Sequence[int]:

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 from weft.daemons.core import registry
+from weft.daemons.core.node_config import NodeConfig
 from weft.testbed.data_plane import layer_program
 from weft.testbed.data_plane.data_plane import DataPlane
 from weft.testbed.linux import clock
@@ -94,7 +95,7 @@ class RunningNetwork(Handle):
         run_lock = run.reserve(name)
         network = cls(replace(unnamed_plan, run=run_lock.run), run_lock, processes)
         try:
-            run.write_journal(network.run, journal(network.plan, scheme, run_options))
+            run.write_journal(network.run, journal(network.plan, scheme, how.configs, run_options))
             bring_up.make_credentials(network, run_options)
             lock = run_lock.lock if run_options.detached else None
             stages = bring_up.all_stages(network, how, processes, lock, run_options)
@@ -189,8 +190,13 @@ def own_graph(plan: NetworkPlan) -> dict[str, object]:
     return {"topology_file": f"file:{copy}"}
 
 
-def journal(plan: NetworkPlan, scheme: str, options: RunOptions) -> dict[str, object]:
-    """Return the journal of a run, which is written before anything is created."""
+def journal(
+    plan: NetworkPlan, scheme: str, configs: Mapping[int, NodeConfig], options: RunOptions
+) -> dict[str, object]:
+    """Return the journal of a run, which is written before anything is created.
+
+    scheme_module: registers the scheme of the daemons; empty without daemons.
+    """
     namespaces = [plan.namespace(node) for node in plan.nodes]
     if options.outwards:
         namespaces.append(nat.namespace(plan.run))
@@ -203,6 +209,7 @@ def journal(plan: NetworkPlan, scheme: str, options: RunOptions) -> dict[str, ob
         "topology": plan.topology.spec,
         **links_document(plan.link, plan.host_link, plan.own_links),
         "scheme": scheme,
+        "scheme_module": next((config.module for config in configs.values()), ""),
         "static": plan.static,
         "authenticated": options.authenticated,
         "packed": options.packed,

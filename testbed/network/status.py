@@ -13,10 +13,11 @@ from weft.testbed.linux.clock import wait_until
 from weft.testbed.measure.port_counters import PortCounterReader as PortsCounters
 from weft.testbed.network import faults, scheme_change
 from weft.testbed.network.handle import Handle
-from weft.testbed.node_daemon import control, control_socket
+from weft.testbed.node_daemon import control_socket
 from weft.testbed.node_daemon.counters import FILE as COUNTERS
 from weft.testbed.node_daemon.counters import CounterRow, DaemonCounters
 from weft.testbed.plan.plane_selection import NONE
+from weft.topologies.core.grammar import parse
 
 CONVERGENCE_S = 60.0
 POLL_S = 0.001
@@ -87,8 +88,10 @@ def flows(network: Handle) -> list[dict[str, Any]] | None:
 
     A node whose daemon does not answer has no row.
     """
-    routing = scheme_change.routing(network.run.journal)
-    flow_row = None if routing == NONE else registry.scheme(routing)[0].flow_row
+    journal = network.run.journal
+    name, _ = parse(scheme_change.routing(journal))
+    module = journal["scheme_module"]
+    flow_row = registry.registered(module, name).flow_row if module else None
     if flow_row is None:
         return None
     rows = []
@@ -132,6 +135,8 @@ def read_keys(network: Handle) -> None:
         ValueError: a daemon cannot read the keys.
         TimeoutError: a daemon does not answer.
     """
+    from weft.testbed.node_daemon import control  # here, since it imports what daemons need
+
     control.rekey(network.run.directory, network.plan.names)
     delay_us = max((link.delay_us for link in network.plan.link_specs), default=0)
     clock.sleep(MOST_HOPS_OF_A_LINK * delay_us / 1e6)

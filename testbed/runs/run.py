@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from weft.testbed.runs import hosts_file, private_files
 
@@ -29,6 +29,17 @@ ENVIRONMENT = "WEFT_PROCESS_OF"
 DEFAULT = "WEFT_RUN"  # environment variable: the run that commands use
 
 
+class Journal(dict[str, Any]):
+    """The entries of a run's journal; an entry that is read and missing is an error in one line."""
+
+    def __missing__(self, key: str) -> NoReturn:
+        name = self.get("id")
+        raise ValueError(
+            f"run {name} was made by another version of weft, whose journal "
+            f"has no {key}: take it down by `weft down --run {name}`, and bring it up again"
+        )
+
+
 @dataclass(frozen=True)
 class RunRecord:
     """A run: its id, its slot among all runs, its directory."""
@@ -38,10 +49,9 @@ class RunRecord:
     directory: Path
 
     @property
-    def journal(self) -> dict[str, Any]:
+    def journal(self) -> Journal:
         """The entries that the run wrote before it created anything."""
-        entries: dict[str, Any] = json.loads((self.directory / "run.json").read_text())
-        return entries
+        return Journal(json.loads((self.directory / "run.json").read_text()))
 
     def journal_or_empty(self) -> dict[str, Any]:
         """Return the journal; empty if the run died before it wrote one, or created anything."""
@@ -117,7 +127,11 @@ def reserve(name: str | None) -> RunLock:
         known = {run.id: run for run in runs()}
         if name in known:
             alive = known[name].alive()
-            state = "is up" if alive else "has died; `weft clean` removes what it left"
+            state = (
+                f"is up; take it down by `weft down --run {name}`, or choose another name"
+                if alive
+                else "has died; `weft clean` removes what it left"
+            )
             raise ValueError(f"a run called {name} {state}")
         while name is None or name in known:
             name = os.urandom(2).hex()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from weft.daemons.transport.results import Delivered
+from weft.testbed.packets.network import PacketNetwork
 from weft.testbed.schedules.task_graph import MessageStart, Progress, TaskGraph
-from weft.testbed.traffic.packet_network import PacketNetwork
 
 
 def replay(

@@ -1,4 +1,4 @@
-"""Simulated network of endpoints in Python, slow: the oracle of testbed/traffic/packet_network.c.
+"""Simulated network of endpoints in Python, slow: the oracle of testbed/packets/network.c.
 
 Times are integers in nanoseconds.  Switches spray packets, hash flows, or route by layers.
 """
@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tests.daemons.transport.endpoint import Endpoint, Transmission
@@ -32,10 +33,10 @@ from weft.daemons.transport.results import Delivered, EndpointCounters, Finished
 if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology
 
-FLOWLETS, UDP = 1 << 12, 17  # of each switch in packet_network.c; of its hash
+FLOWLETS, UDP = 1 << 12, 17  # of each switch in network.c; of its hash
 
 # (switch, frame, random number in [0, 1)) -> output port
-RouteFunction = Callable[[int, Frame, float], int]
+RouteFunction = Callable[[int, Frame, Callable[[], float]], int]  # node, frame, draw
 
 
 class HostTransport(Protocol):
@@ -62,10 +63,10 @@ class Trouble:
 
 
 class TransportNetwork:
-    """Switch fabric whose switches trim packets, and whose hosts queue without limit.
+    """Network whose nodes trim packets that they forward, and whose hosts queue without limit.
 
     Args:
-        topology: a switch fabric.
+        topology: a network; hosts of several links forward, too.
         link: properties of all links.
         parameters: of the transport.
         route: choice of ports.
@@ -99,15 +100,13 @@ class TransportNetwork:
         self._queues: dict[tuple[int, int], TrimmingQueue] = {}
         for node in range(topology.nodes):
             for port, peer, _, _ in topology.live_ports(node):
-                is_host = node < topology.servers
                 self._queues[node, port] = TrimmingQueue(
-                    link.unlimited() if is_host else link,
+                    link,
                     peer < topology.servers,
                     random.random,
                     self._at,
                     partial(self._on_wire, peer),
                 )
-        self._out = [topology.live_ports(host)[0][0] for host in range(topology.servers)]
 
     @property
     def now(self) -> int:
@@ -160,12 +159,13 @@ class TransportNetwork:
                 self.events.push(self.now + late_ns, PACKET, self._arrive, peer, frame)
 
     def _arrive(self, node: int, frame: Frame) -> None:
-        if node >= self.topology.servers:
-            port = self._route(node, frame, self.random.random())
+        if node != frame.dst:
+            is_leaf = node < self.topology.servers and len(self.topology.live_ports(node)) == 1
+            assert not is_leaf, "a switch has sent a frame to the wrong host"
+            port = self._route(node, frame, self.random.random)
             if (node, port) not in self.failed:
                 self._queues[node, port].put(self.now, frame)
             return
-        assert node == frame.dst, "a switch has sent a frame to the wrong host"
         whole = not isinstance(frame.packet, Data) or frame.code_point == TRIMMABLE
         congested = frame.marked if whole else frame.code_point == TRIMMED
         self.hosts[node].receive(self.now, frame.src, frame.packet, whole, congested)
@@ -174,7 +174,10 @@ class TransportNetwork:
     def _poll(self, host: int) -> None:
         transport = self.hosts[host]
         for transmission in transport.poll(self.now):
-            self._queues[host, self._out[host]].put(self.now, frame_of(host, transmission))
+            frame = frame_of(host, transmission)
+            ports = self.topology.live_ports(host)
+            port = ports[0][0] if len(ports) == 1 else self._route(host, frame, self.random.random)
+            self._queues[host, port].put(self.now, frame, own=True)
         for event in transport.events:
             if isinstance(event, Delivered):
                 self.delivered.append((host, event))
@@ -201,9 +204,9 @@ def sprayed(topology: Topology) -> RouteFunction:
         for node in switches
     }
 
-    def route(switch: int, frame: Frame, draw: float) -> int:
+    def route(switch: int, frame: Frame, draw: Callable[[], float]) -> int:
         ports = hops[switch][frame.dst]
-        return ports[int(draw * len(ports))]
+        return ports[int(draw() * len(ports))]
 
     return route
 
@@ -216,7 +219,8 @@ def hashed(topology: Topology) -> RouteFunction:
         for node in switches
     }
 
-    def route(switch: int, frame: Frame, draw: float) -> int:
+    def route(switch: int, frame: Frame, draw: Callable[[], float]) -> int:
+        draw()  # as the library does for each packet at a switch
         ports = hops[switch][frame.dst]
         return ports[below(mix(mix(frame.packet.flow, frame.src), switch), len(ports))]
 
@@ -254,7 +258,8 @@ class RuleRoute:
         }
         self.moved = 0
 
-    def __call__(self, switch: int, frame: Frame, draw: float) -> int:
+    def __call__(self, switch: int, frame: Frame, draw: Callable[[], float]) -> int:
+        draw()
         ports = self._hops[switch][frame.dst]
         if len(ports) == 1:
             return ports[0]
@@ -299,6 +304,24 @@ class RuleRoute:
         return last
 
 
+def by_path(topology: Topology, path: Callable[[int, int], Sequence[int]]) -> RouteFunction:
+    """Return routing along path(src, dst), whose nodes are those that route."""
+
+    def route(node: int, frame: Frame, draw: Callable[[], float]) -> int:
+        nodes = path(frame.src, frame.dst)
+        if topology.is_crossbar(node):
+            peers = {peer: port for port, peer, _, _ in topology.ports(node)}
+            (port,) = (peers[b] for a, b in pairwise(nodes) if a in peers and b in peers)
+            return port
+        following = nodes[nodes.index(node) + 1]
+        for port, peers in topology.neighbours(node).items():
+            if following in peers:
+                return port
+        raise AssertionError(f"no link leads from {node} to {following}")
+
+    return route
+
+
 def layered(
     topology: Topology, ports_of: Sequence[Mapping[int, Mapping[int, int]]]
 ) -> RouteFunction:
@@ -314,7 +337,8 @@ def layered(
         ((_, switch, port, _),) = topology.live_ports(host)
         below[host] = (switch, port)
 
-    def route(switch: int, frame: Frame, draw: float) -> int:
+    def route(switch: int, frame: Frame, draw: Callable[[], float]) -> int:
+        draw()
         edge, port = below[frame.dst]
         return port if edge == switch else ports_of[frame.packet.layer][switch][edge]
 

@@ -1,4 +1,4 @@
-"""Which layer a packet takes after which answers, by hand; C is compared in test_packet_network."""
+"""Which layer a packet takes after which answers, by hand; C is compared in test_network."""
 
 from __future__ import annotations
 

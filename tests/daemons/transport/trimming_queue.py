@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from tests.daemons.transport.endpoint import Transmission
@@ -48,7 +48,7 @@ class LinkModel:
     """Properties of a link and its queues.
 
     delay_ns: propagation delay.
-    trim_bytes: capacity of the data queue; None: unlimited, without trimming, as at a host.
+    trim_bytes: capacity of the data queue for what is forwarded.
     header_bytes: capacity of the header queue.
     share: headers sent for each data packet if both wait.
     retransmissions_first: retransmitted packets have a queue of their own before other data.
@@ -57,15 +57,11 @@ class LinkModel:
 
     rate_bps: int
     delay_ns: int = 1_000
-    trim_bytes: int | None = 8 * 1514
+    trim_bytes: int = 8 * 1514
     header_bytes: int = 8 * 9_000
     share: int = 10
     retransmissions_first: bool = False
     mark_packets: int = 0
-
-    def unlimited(self) -> LinkModel:
-        """Return the link of a host, which does not trim or mark."""
-        return replace(self, trim_bytes=None, mark_packets=0)
 
 
 @dataclass
@@ -115,17 +111,19 @@ class TrimmingQueue:
         self._header_bytes = self._in_a_row = 0
         self._busy = False
 
-    def put(self, now: int, frame: Frame) -> None:
-        """Enqueue `frame`, trimmed if the queue requires it."""
+    def put(self, now: int, frame: Frame, *, own: bool = False) -> None:
+        """Enqueue `frame`, trimmed if the queue requires it; a host's own is neither trimmed nor
+        marked."""
         place = int(not (frame.retransmitted and self.model.retransmissions_first))
         if frame.is_header:
             self._put_header(frame)
-        elif self.trims(frame.length_bytes, place):
+        elif not own and self.trims(frame.length_bytes, place):
             self.counters.trimmed += 1
             code_point = TRIMMED_AT_HOST if self._to_host else TRIMMED
             self._put_header(frame._replace(code_point=code_point, length_bytes=HEADER_BYTES))
         else:
-            if self.model.mark_packets and len(self._data[place]) >= self.model.mark_packets:
+            marks_from = 0 if own else self.model.mark_packets
+            if marks_from and len(self._data[place]) >= marks_from:
                 frame = frame._replace(marked=True)
             self._data[place].append(frame)
             self._data_bytes[place] += frame.length_bytes
@@ -148,10 +146,9 @@ class TrimmingQueue:
 
     def trims(self, length_bytes: int, place: int) -> bool:
         """Return True if a data packet of this length would be trimmed before queue `place`."""
-        most = self.model.trim_bytes
-        if most is None or length_bytes <= HEADER_BYTES:
+        if length_bytes <= HEADER_BYTES:
             return False
-        room = most - self._data_bytes[place] - length_bytes
+        room = self.model.trim_bytes - self._data_bytes[place] - length_bytes
         return room < 0 or (room < length_bytes and self._draw() < 0.5)
 
     def _put_header(self, frame: Frame) -> None:

@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -781,7 +780,7 @@ def test_link_loss_is_drawn(weft, tmp_path):
 # -- list, version, help, errors
 
 
-def test_list_names_what_there_is(weft):
+def test_list_names_what_there_is(weft, monkeypatch):
     found = of(weft("list", "--json"))
     assert {"first_light", "link_loss"} <= {one["name"] for one in found["experiments"]}
     assert {"dcell", "fattree"} <= {one["name"] for one in found["topologies"]}
@@ -796,6 +795,9 @@ def test_list_names_what_there_is(weft):
     assert {line.split()[0] for line in schemes_out.splitlines()[1:]} == set(schemes())
     assert "n: servers of a level-0 switch, at least 3" in weft("list", "dcell")[1]
     assert "delta: " in weft("list", "ttc")[1]
+    with monkeypatch.context() as patch:
+        patch.setattr(definition, "names", lambda: pytest.fail("experiments are imported"))
+        assert weft("list", "networks")[0] == weft("list", "ficonn")[0] == 0
     status, _, err = weft("list", "dcel")
     assert (status, len(err)) == (2, 1)
     assert "did you mean dcell?" in err[0]
@@ -886,11 +888,9 @@ def test_help_comes_at_once():
     """Without what takes long to import, whatever the machine's load."""
     code = "import sys; from weft.experiments.cli.cli import main; main(['--help'])"
     code = f"try:\n {code}\nexcept SystemExit:\n pass\nprint('MODULES', *sys.modules)"
-    begin = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    took_s = time.monotonic() - begin
     text, _, modules = done.stdout.partition("MODULES")
     assert all(
         name in text for name in ("list", "topo", "route", "run", "plot", "up", "down", "doctor")
@@ -898,7 +898,6 @@ def test_help_comes_at_once():
     assert not {"numpy", "matplotlib", "pyarrow", "rich", "mininet", "numba", "networkx"} & set(
         modules.split()
     )
-    assert took_s < 3
 
 
 def test_progress_is_plain_lines_where_there_is_no_terminal(monkeypatch):

@@ -210,6 +210,7 @@ WRONG = [
     ),
     ("mpirun star:n=2", "mpirun: no program; write weft mpirun TOPOLOGY"),
     ("status --watch 0", "argument --watch: must be a number of seconds above 0, got '0'"),
+    ("status --watch inf", "argument --watch: must be a number of seconds above 0, got 'inf'"),
     (
         f"{RUN} --scheduler udp://x",
         "argument --scheduler: must be like tcp://127.0.0.1:8786, got 'udp://x'",

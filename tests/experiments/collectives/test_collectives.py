@@ -63,12 +63,12 @@ def test_graph_and_fabric_agree(
     operation: str, algorithm: str, size_bytes: str, transport: str
 ) -> None:
     texts = {"operation": operation, "algorithm": algorithm, "transport": transport}
-    graph, fabric = (row(engine, size_bytes=size_bytes, **texts) for engine in ("graph", "fabric"))
+    graph, fabric = (row(engine, size_bytes=size_bytes, **texts) for engine in ("graph", "packet"))
     expected_ms = pytest.approx(number(graph, "completion_ms"), rel=AGREEMENT)
     assert number(fabric, "completion_ms") == expected_ms
 
 
-@pytest.mark.parametrize("engine", ["graph", "fabric"])
+@pytest.mark.parametrize("engine", ["graph", "packet"])
 @pytest.mark.parametrize("topology", ["slimfly:q=3,p=2", "fattree:k=4", "complete:n=4,p=4"])
 @pytest.mark.parametrize(
     "operation", ["all-reduce ring", "all-to-all linear", "halo grid", "broadcast scatter-ring"]
@@ -84,7 +84,7 @@ def test_nothing_is_faster_than_its_bounds(engine: str, topology: str, operation
 
 def test_the_bus_bandwidth_is_that_of_nccl_tests() -> None:
     """With n ranks, an all-reduce counts 2 (n - 1) / n times the size over the time."""
-    measured = row("fabric")
+    measured = row("packet")
     expected_bps = 2 * 7 / 8 * 8 * 1_048_576 / (number(measured, "completion_ms") / 1000)
     assert number(measured, "bus_bps") == pytest.approx(expected_bps)
     assert row("graph", operation="barrier", algorithm="dissemination")["bus_bps"] is None
@@ -99,7 +99,7 @@ def test_servers_that_forward_have_a_fluid_model(scheme: str) -> None:
 def test_a_trace_computes_and_sends_at_a_time() -> None:
     """Layers are computed for 1.15 ms; the ring begins after 0.7 ms and takes three steps."""
     texts = {"trace": str(TRACE), "ranks": "4", "topology": "star:n=4"}
-    graph, fabric = (row(engine, **texts) for engine in ("graph", "fabric"))
+    graph, fabric = (row(engine, **texts) for engine in ("graph", "packet"))
     frames_bits = 8 * (250_000 + 28 * 66)
     steps_ms = 3 * frames_bits / 10e6
     latency_ms = 3 * (2e-3 + 8 * 9000 / 10e6)
@@ -139,16 +139,15 @@ def test_the_recorded_training_step_is_that_of_its_writer() -> None:
         ("graph", {"scheme": "dr"}, "scheme dr runs on server-centric networks"),
         ("graph", {"scheme": "drill"}, "the engine graph has no model of drill; take ecmp"),
         ("graph", {"scheme": "fatpaths"}, "has no model of fatpaths; take trigger=none"),
-        ("fabric", {"scheme": "fatpaths"}, "take fatpaths with trigger=cut or trigger=gap"),
+        ("packet", {"scheme": "fatpaths"}, "take fatpaths with trigger=cut or trigger=gap"),
         (
-            "fabric",
+            "packet",
             {"topology": "clos:n=4,r=4,m=4", "scheme": "dar"},
             "no model of dar; take another scheme of switches, such as ecmp or drill",
         ),
-        ("fabric", {"scheme": "ecmp:seeds=same"}, "no model of ecmp:seeds=same; take another"),
-        ("fabric", {"size_bytes": "67108865"}, "takes at most 67108864 bytes"),
-        ("fabric", {"topology": "dcell:n=3,k=1", "scheme": "dr"}, "must be a fabric of switches"),
-        ("kernel", {"transport": "ndp", "delay_us": "0"}, "transport ndp needs --engine fabric"),
+        ("packet", {"size_bytes": "67108865"}, "takes at most 67108864 bytes"),
+        ("packet", {"topology": "dcell:n=3,k=1", "scheme": "dr"}, "must be a fabric of switches"),
+        ("kernel", {"transport": "ndp", "delay_us": "0"}, "transport ndp needs --engine packet"),
         ("graph", {"trace": str(TRACE)}, "has 4 ranks; set ranks=4"),
         ("graph", {"trace": "/no/such.goal"}, "/no/such.goal: No such file or directory"),
     ],
@@ -179,5 +178,5 @@ def test_linux_and_fabric_agree(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     (kernel,) = json.loads(done.stdout)
     assert kernel["fidelity"] == "PASS"
-    expected_ms = pytest.approx(number(row("fabric", **texts), "completion_ms"), rel=0.1)
+    expected_ms = pytest.approx(number(row("packet", **texts), "completion_ms"), rel=0.1)
     assert kernel["completion_ms"] == expected_ms

@@ -8,7 +8,7 @@ from weft.experiments.runner.definition import Run
 from weft.topologies import build
 
 
-def one(*, engine="fabric", **chosen):
+def one(*, engine="packet", **chosen):
     """A run of 24 hosts on six routers, all of which are joined."""
     given = {
         **{
@@ -72,7 +72,7 @@ def test_layers_carry_what_collides_on_one_link():
         fatpaths_vs_fattree.check(run)
         result = fatpaths_vs_fattree.measure(run)
         rows.append(
-            {**run.parameters, **result.figures, "seed": 0, "engine": "fabric", "clock": None}
+            {**run.parameters, **result.figures, "seed": 0, "engine": "packet", "clock": None}
         )
     minimal, layered = rows
     assert layered["unfinished"] == layered["timeouts"] == 0
@@ -120,7 +120,7 @@ def test_flows_pass_failed_links_sooner_if_switches_route_around_them():
             seeds=1,
         )
         figures = ndp_failover.measure(run).figures
-        rows.append({**run.parameters, **figures, "seed": 0, "engine": "fabric", "clock": None})
+        rows.append({**run.parameters, **figures, "seed": 0, "engine": "packet", "clock": None})
     none, silent, soon, late, after_end = rows
     assert after_end == {**silent, "known_us": 10_000_000}
     assert none["timeouts"] == none["unfinished"] == soon["unfinished"] == late["unfinished"] == 0
@@ -162,7 +162,7 @@ def test_what_cannot_be_is_refused():
         ({"transport": "tcp:control=bbr"}, "simulated congestion control"),
         (
             {"transport": "ndp:retransmissions=first", "engine": "kernel"},
-            "retransmissions=first needs --engine fabric",
+            "retransmissions=first needs --engine packet",
         ),
         ({"topology": "dcell:n=4,k=1"}, "fabric of switches"),
     ):

@@ -6,10 +6,11 @@ import pytest
 from weft.experiments.fatpaths import ndp_incast, ndp_load, transports
 from weft.experiments.fatpaths.transports import Load
 from weft.experiments.report import figures
+from weft.testbed.packets.transport import transport
 from weft.topologies.core.link import Mbps
 
 
-def rows_of(experiment, engine="fabric", **given):
+def rows_of(experiment, engine="packet", **given):
     runs = experiment.runs(given, seeds=1, engines=[engine])
     found = [(run, experiment.measure(run)) for run in runs]
     return [
@@ -19,12 +20,12 @@ def rows_of(experiment, engine="fabric", **given):
 
 
 def test_transports_are_named():
-    assert transports.transport("ndp") == ("ndp", 8, "among", "flow", "reno", "random")
-    assert transports.transport("ndp:choice=reps").choice == "reps"
-    assert transports.transport("ndp:retransmissions=first").retransmissions == "first"
-    assert transports.transport("tcp:start=first").start == "first"
-    assert transports.transport("ndp:window=23").window == 23
-    assert transports.transport("tcp:control=cubic").control == "cubic"
+    assert transport("ndp") == ("ndp", 8, "among", "flow", "reno", "random")
+    assert transport("ndp:choice=reps").choice == "reps"
+    assert transport("ndp:retransmissions=first").retransmissions == "first"
+    assert transport("tcp:start=first").start == "first"
+    assert transport("ndp:window=23").window == 23
+    assert transport("tcp:control=cubic").control == "cubic"
     for wrong in (
         "udp",
         "ndp:control=reno",
@@ -33,7 +34,7 @@ def test_transports_are_named():
         "ndp:retransmissions=1",
     ):
         with pytest.raises(ValueError, match=r"transport|window|parameter|retransmissions"):
-            transports.transport(wrong)
+            transport(wrong)
 
 
 def test_the_ideal_is_that_of_the_busiest_link_of_a_host():
@@ -55,7 +56,7 @@ def test_what_does_not_go_together_is_refused_in_one_line():
     ):
         values = {"transport": "ndp", "traffic": "permutation", **given}
         with pytest.raises(ValueError, match=why):
-            ndp_incast.EXPERIMENT.runs(values, engines=["fabric"])
+            ndp_incast.EXPERIMENT.runs(values, engines=["packet"])
 
 
 def test_incast_on_wires_is_near_the_ideal_and_drawn(tmp_path):
@@ -108,7 +109,7 @@ def test_flows_have_as_many_packets_and_as_much_load_as_the_papers():
             "rate_mbps": "5",
         },
         seeds=1,
-        engines=["fabric"],
+        engines=["packet"],
     )
     assert ndp_load.load_fraction(run) == pytest.approx(0.2)
     wanted = ndp_load.loads(run)

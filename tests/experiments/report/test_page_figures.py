@@ -14,7 +14,6 @@ from weft.experiments.report.published import FOLDER, PublishedSet
 
 ROOT = Path(__file__).parents[3]
 PUBLISHED = PublishedSet(FOLDER)
-OTHERS = {"dcell"}  # pictures of networks
 
 
 def words_of(path: Path) -> dict[str, str]:
@@ -56,7 +55,7 @@ def test_figures_have_the_numbers_of_the_paper() -> None:
 def test_pages_show_all_figures_and_no_others() -> None:
     files = {path.stem for path in (ROOT / "figures").glob("*")}
     assert files == shown()
-    assert files <= {figure.name for figure in page_figures()} | OTHERS
+    assert files <= {figure.name for figure in page_figures()}
 
 
 def test_a_figure_of_other_rows_is_seen(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import re
 
 import pytest
 
-from weft.experiments.report import pages
+from weft.experiments.report import page_figures, pages
 from weft.experiments.report.claims import NotComparable, all_claims
 from weft.experiments.report.published import FOLDER, PublishedSet
 from weft.experiments.report.reproduction import select
@@ -157,3 +157,20 @@ def test_a_number_that_is_not_of_the_set_is_seen(text, seen):
 def test_a_reason_holds_no_result():
     block = "<!-- claims: x -->\n| a | 3 % |\n\n* ttc-4: It is 3 % there, 4 % here.\n<!-- end -->\n"
     assert unsourced(block, "") == ["4%"]
+
+
+def test_a_chosen_figure_of_speed_is_one_that_there_is_once():
+    table = pages.chosen_figures("bringing_networks_up: FiConn_{2,10}, 1,056 nodes: up")
+    line = r"\| FiConn_\{2,10\}, 1,056 nodes: up \| [\d.]+ s \| Bringing networks up \|"
+    assert re.search(line, table)
+    for choice, count in (("packets that arrived / sent", 4), ("no such figure", 0)):
+        with pytest.raises(ValueError, match=f"has {count} figures"):
+            pages.chosen_figures(f"a_hop_of_rewritten_packets: {choice}")
+
+
+def test_the_gallery_has_every_picture_of_the_papers():
+    gallery = page_of("docs/gallery.md")
+    for figure in page_figures.page_figures():
+        assert (pages.ROOT / "figures" / f"{figure.name}.png").exists()
+        picture = f"](../figures/{figure.name}.png)"
+        assert f"{picture}\n\n    $ weft reproduce {figure.experiment} " in gallery

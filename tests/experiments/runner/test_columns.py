@@ -34,6 +34,7 @@ CELLS = {
     },
     "zero_load_latency": {"topology": "dcell:n=4,k=3", "routing": "dr", "costs": "paper"},
     "completion_time": {"topology": "dcell:n=3,k=1", "routing": "dr", "workload": "one-to-all"},
+    "flow_completion": {"topology": "dcell:n=3,k=1", "scheme": "dr", "size_bytes": "10000"},
     "collisions": {"topology": "slimfly:q=5,p=4", "pattern": "permutation"},
     "diversity": {"topology": "slimfly:q=5,p=4", "pairs": "20", "fours": "20"},
     "layered_throughput": {
@@ -83,7 +84,7 @@ CELLS = {
     },
     "ttc_theory": {"load_fraction": "0.5", "delta": "1", "queues": "20"},
 }
-ENGINES = ("graph", "fabric")
+ENGINES = ("graph", "fabric", "packet")
 FLOOR = Path(definition.__file__).parents[1]
 
 

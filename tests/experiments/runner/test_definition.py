@@ -60,8 +60,10 @@ def test_an_empty_value_is_refused(text):
         split(text)
 
 
-def test_values_of_a_key_given_twice_add_up():
-    assert assignments(["a=1", "b=x:y=2", "a=2,3"]) == {"a": "1,2,3", "b": "x:y=2"}
+def test_a_key_is_set_once():
+    assert assignments(["a=1,2", "b=x:y=2"]) == {"a": "1,2", "b": "x:y=2"}
+    with pytest.raises(ValueError, match=r"^a is set twice: write a=1,2,3$"):
+        assignments(["a=1", "b=x:y=2", "a=2,3"])
     for item in ("a", "a=", "=1"):
         with pytest.raises(ValueError, match="expected key=value"):
             assignments([item])

@@ -6,10 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from weft.testbed.schedules.collectives import collective
-from weft.testbed.schedules.packet_replay import replay
-from weft.testbed.schedules.task_graph import Progress, TaskGraph
-from weft.testbed.traffic.packet_network import (
+from weft.testbed.packets.network import (
     DCTCP,
     HASH,
     SPRAY,
@@ -18,6 +15,9 @@ from weft.testbed.traffic.packet_network import (
     TcpParameters,
     shortest,
 )
+from weft.testbed.schedules.collectives import collective
+from weft.testbed.schedules.packet_replay import replay
+from weft.testbed.schedules.task_graph import Progress, TaskGraph
 from weft.topologies import build
 from weft.topologies.core.placement import place_ranks
 

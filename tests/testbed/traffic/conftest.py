@@ -12,7 +12,8 @@ from weft.testbed.traffic import ndp_library
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the library, compiled without warnings and with UBSan."""
     library = tmp_path_factory.mktemp("ndp") / "ndp.so"
-    sources = map(str, ndp_library.PATH.parent.glob("*.c"))
+    rooms = ndp_library.PATH.parent, ndp_library.PATH.parents[1] / "packets"
+    sources = [str(source) for room in rooms for source in room.glob("*.c")]
     flags = [
         "-std=gnu11",
         "-O1",

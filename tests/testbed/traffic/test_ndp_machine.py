@@ -29,6 +29,14 @@ from weft.daemons.transport.packets import (
     encode,
 )
 from weft.daemons.transport.parameters import MOST_INCOMING_OF_PEER, Parameters, timeout_ns
+from weft.testbed.packets.network import (
+    CWiring,
+    PacketLink,
+    SimulatedPortCounters,
+    TcpCounters,
+    TcpLayers,
+    TcpParameters,
+)
 from weft.testbed.traffic import ndp_library
 from weft.testbed.traffic.ndp_library import (
     CCounters,
@@ -40,14 +48,6 @@ from weft.testbed.traffic.ndp_library import (
     CRun,
     CTransmission,
     library,
-)
-from weft.testbed.traffic.packet_network import (
-    CWiring,
-    PacketLink,
-    SimulatedPortCounters,
-    TcpCounters,
-    TcpLayers,
-    TcpParameters,
 )
 from weft.topologies import build
 
@@ -141,7 +141,7 @@ STRUCTURES = {
 
 
 def test_structures_are_laid_out_alike_in_both_languages(tmp_path: Path) -> None:
-    lines = ['#include "ndp_loop.h"', '#include "packet_network.h"']
+    lines = ['#include "ndp_loop.h"', '#include "../packets/network.h"']
     for tag, structure in STRUCTURES.items():
         name = f"struct {tag}"
         lines.append(f'_Static_assert(sizeof({name}) == {ctypes.sizeof(structure)}, "{name}");')

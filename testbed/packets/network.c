@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "packet_network.h"
+#include "network.h"
 #include "../data_plane/layer_choice.h"
 #include "../data_plane/select.h"
 #include "event_queue.h"
@@ -24,10 +24,13 @@ enum { PORT_IDLE, ARRIVAL, DEADLINE, MESSAGE };
 enum { SENDER, RECEIVER };
 enum { TRIMMABLE, CONTROL, TRIMMED, TRIMMED_AT_HOST };
 
-/* What switches read lies in the first line of the cache. */
+/* What switches read lies in the first line of the cache.
+ *
+ * step: place of its next port in the steps of all routes; NONE without a route. */
 struct frame {
 	uint32_t src, dst;
 	uint8_t code_point, retransmitted, marked;
+	uint32_t step;
 	union {
 		struct ndp_packet packet;
 		struct tcp_segment segment;
@@ -48,12 +51,15 @@ struct queue {
 struct port {
 	struct queue retransmitted, data, headers;
 	uint32_t peer, headers_in_a_row;
-	uint8_t busy, is_switch, to_host, failed;
+	uint16_t link;
+	uint8_t busy, to_host, failed;
 	_Alignas(LINE_BYTES) struct packet_port_counters counters;
 };
 
 /* Of TCP alone: connection: number of the first message of the same flow of TCP; end: packets of
  * that flow up to the end of this message; next: number of the next message of the flow.
+ *
+ * routes: places of the first steps there and back; NONE without a route.
  *
  * The first message of a flow has also the flow, the choices of the layers of data and of
  * acknowledgements, the scheduled deadlines of both ends, the last message of the flow and the next
@@ -61,6 +67,7 @@ struct port {
 struct message {
 	uint64_t size_bytes;
 	uint32_t src, dst, flow;
+	uint32_t routes[2];
 	uint32_t connection, end, next;
 	struct tcp_flow *tcp;
 	struct flow choices[2];
@@ -91,7 +98,6 @@ struct room {
 
 struct packet_network {
 	struct packet_wiring wiring;
-	struct packet_link link;
 	struct tcp_parameters tcp;
 	struct packet_layers layers;
 	int is_tcp;
@@ -106,7 +112,8 @@ struct packet_network {
 	struct place *places; /* of frames */
 	struct message *messages;
 	struct host_event *ended;
-	struct room message_room, ended_room;
+	uint32_t *steps; /* ports of all routes */
+	struct room message_room, ended_room, step_room;
 	size_t first_ended, frames_made, frames_most;
 	uint32_t free_frame, frame_bytes;
 	uint64_t now, random;
@@ -200,10 +207,22 @@ static void free_frame(struct packet_network *n, uint32_t frame)
 	n->free_frame = frame;
 }
 
+/* Return how long a link carries a frame. */
+static uint64_t transmission_ns(const struct packet_link *link, uint32_t length_bytes)
+{
+	return NS_PER_BYTE_AT_1_BPS * length_bytes / link->rate_bps;
+}
+
+static const struct packet_link *link_of(const struct packet_network *n, uint32_t port)
+{
+	return &n->wiring.links[n->ports[port].link];
+}
+
 /* Start transmission of the next frame. */
 static void serve(struct packet_network *n, uint32_t number)
 {
 	struct port *port = &n->ports[number];
+	const struct packet_link *link = link_of(n, number);
 	struct packet_port_counters *counters = &n->ports[number].counters;
 	struct queue *data =
 		port->retransmitted.first != NONE ? &port->retransmitted : &port->data;
@@ -213,7 +232,7 @@ static void serve(struct packet_network *n, uint32_t number)
 
 	port->busy = 1;
 	if (port->headers.first != NONE &&
-	    (port->headers_in_a_row < n->link.share || !data_waits)) {
+	    (port->headers_in_a_row < link->share || !data_waits)) {
 		frame = take(n, &port->headers);
 		port->headers_in_a_row++;
 	} else if (data_waits) {
@@ -225,20 +244,20 @@ static void serve(struct packet_network *n, uint32_t number)
 	}
 	counters->frames++;
 	counters->bytes += n->places[frame].length_bytes;
-	sent = n->now +
-	       NS_PER_BYTE_AT_1_BPS * n->places[frame].length_bytes / n->link.rate_bps;
+	sent = n->now + transmission_ns(link, n->places[frame].length_bytes);
 	schedule(n, sent, PORT_IDLE, number, 0);
-	schedule(n, sent + n->link.delay_ns, ARRIVAL, frame, port->peer);
+	schedule(n, sent + link->delay_ns, ARRIVAL, frame, port->peer);
 }
 
-/* Return 1 if a data packet of this length is trimmed before queue `data`.  A packet for the last place is trimmed
- * with probability 1/2, so that synchronized senders do not always lose the same packets. */
-static int trims(struct packet_network *n, const struct port *port, const struct queue *data,
-		 uint32_t length_bytes)
+/* Return 1 if a forwarded data packet of this length is trimmed before queue `data`.  A packet for the
+ * last place is trimmed with probability 1/2, so that synchronized senders do not always lose the same
+ * packets. */
+static int trims(struct packet_network *n, const struct packet_link *link,
+		 const struct queue *data, uint32_t length_bytes)
 {
-	int64_t room = (int64_t)n->link.trim_bytes - data->bytes - length_bytes;
+	int64_t room = (int64_t)link->trim_bytes - data->bytes - length_bytes;
 
-	if (!port->is_switch || length_bytes <= NDP_FRAME_HEADER)
+	if (length_bytes <= NDP_FRAME_HEADER)
 		return 0;
 	return room < 0 || (room < length_bytes && random_fraction(n) < 0.5);
 }
@@ -255,30 +274,31 @@ static void enqueue_data(struct packet_network *n, uint32_t number, struct queue
 		serve(n, number);
 }
 
-/* Enqueue a frame of the purified transport. */
-static void put(struct packet_network *n, uint32_t number, uint32_t index)
+/* Enqueue a frame of the purified transport; `forwarded`: 0 at the host that sends it. */
+static void put(struct packet_network *n, uint32_t number, uint32_t index, int forwarded)
 {
 	struct port *port = &n->ports[number];
 	struct packet_port_counters *counters = &n->ports[number].counters;
+	const struct packet_link *link = link_of(n, number);
 	struct frame *frame = frame_at(n, index);
-	int is_first = frame->retransmitted && n->link.retransmissions_first;
+	int is_first = frame->retransmitted && link->retransmissions_first;
 	struct queue *data = is_first ? &port->retransmitted : &port->data;
 
-	if (frame->code_point == TRIMMABLE && trims(n, port, data, n->places[index].length_bytes)) {
+	if (frame->code_point == TRIMMABLE && forwarded &&
+	    trims(n, link, data, n->places[index].length_bytes)) {
 		counters->trimmed++;
 		frame->code_point = port->to_host ? TRIMMED_AT_HOST : TRIMMED;
 		n->places[index].length_bytes = NDP_FRAME_HEADER;
 	}
 	if (frame->code_point == TRIMMABLE) {
-		if (port->is_switch && n->link.mark_packets &&
-		    data->packets >= n->link.mark_packets) {
+		if (forwarded && link->mark_packets && data->packets >= link->mark_packets) {
 			frame->marked = 1;
 			counters->marked++;
 		}
 		enqueue_data(n, number, data, index);
 		return;
 	}
-	if (port->headers.bytes + n->places[index].length_bytes > n->link.header_bytes) {
+	if (port->headers.bytes + n->places[index].length_bytes > link->header_bytes) {
 		counters->headers_lost++;
 		free_frame(n, index);
 	} else {
@@ -290,25 +310,70 @@ static void put(struct packet_network *n, uint32_t number, uint32_t index)
 		serve(n, number);
 }
 
-/* Enqueue a frame of TCP; 0 if the queue is full. */
-static int put_tcp(struct packet_network *n, uint32_t number, uint32_t index)
+/* Enqueue a frame of TCP; 0 if the queue is full.  `forwarded`: 0 at the host that sends it. */
+static int put_tcp(struct packet_network *n, uint32_t number, uint32_t index, int forwarded)
 {
 	struct port *port = &n->ports[number];
 	struct packet_port_counters *counters = &n->ports[number].counters;
+	const struct packet_link *link = link_of(n, number);
 	struct frame *frame = frame_at(n, index);
 
-	if (port->data.packets >= n->link.queue_packets) {
+	if (port->data.packets >= link->queue_packets) {
 		counters->dropped++;
 		free_frame(n, index);
 		return 0;
 	}
-	if (port->is_switch && frame->segment.capable && n->link.mark_packets &&
-	    port->data.packets >= n->link.mark_packets) {
+	if (forwarded && frame->segment.capable && link->mark_packets &&
+	    port->data.packets >= link->mark_packets) {
 		frame->segment.marked = 1;
 		counters->marked++;
 	}
 	enqueue_data(n, number, &port->data, index);
 	return 1;
+}
+
+/* Let a frame leave by a port; 0 if a host's queue is full.  `forwarded`: 0 at the host that sends it. */
+static int leave(struct packet_network *n, uint32_t number, uint32_t index, int forwarded)
+{
+	if (n->ports[number].failed) {
+		n->ports[number].counters.dropped++;
+		free_frame(n, index);
+		return 1;
+	}
+	if (n->is_tcp)
+		return put_tcp(n, number, index, forwarded);
+	put(n, number, index, forwarded);
+	return 1;
+}
+
+/* Routes. */
+
+static uint32_t by_table(struct packet_network *n, uint32_t node, const struct frame *frame);
+
+/* Return the port by which a frame leaves `node`, not its destination; NONE without a next hop. */
+static uint32_t next_port(struct packet_network *n, uint32_t node, struct frame *frame)
+{
+	if (frame->step != NONE)
+		return n->steps[frame->step++];
+	if (node >= n->wiring.n_hosts)
+		return by_table(n, node, frame);
+	return node == frame->src ? n->wiring.first_port[node] : NONE;
+}
+
+/* Return 1 if message `number` may have a route; flows of the purified transport bear any number. */
+static int has_route(const struct packet_network *n, uint32_t number)
+{
+	return n->step_room.count && number < n->message_room.count &&
+	       (n->is_tcp || n->messages[number].flow == number);
+}
+
+/* Let a new frame of message `number` leave its host; 0 if the queue is full. */
+static int depart(struct packet_network *n, uint32_t number, uint32_t end, uint32_t index)
+{
+	struct frame *frame = frame_at(n, index);
+
+	frame->step = has_route(n, number) ? n->messages[number].routes[end] : NONE;
+	return leave(n, next_port(n, frame->src, frame), index, 0);
 }
 
 /* Hosts. */
@@ -381,7 +446,8 @@ static void emit(struct packet_network *n, uint32_t host,
 	frame->code_point = transmission->payload_bytes ? TRIMMABLE : CONTROL;
 	frame->retransmitted = transmission->retransmitted;
 	frame->marked = 0;
-	put(n, n->wiring.first_port[host], index);
+	depart(n, frame->packet.flow, transmission->packet.kind == NDP_DATA ? SENDER : RECEIVER,
+	       index);
 }
 
 static void report(struct packet_network *n, uint32_t host, const struct ndp_event *event)
@@ -449,7 +515,7 @@ static int emit_segment(struct packet_network *n, uint32_t number, uint32_t end,
 		.dst = end == SENDER ? m->dst : m->src,
 	};
 	n->places[index].length_bytes = tcp_frame_bytes(m->tcp, segment);
-	return put_tcp(n, n->wiring.first_port[host], index);
+	return depart(n, number, end, index);
 }
 
 static void wake_at(struct packet_network *n, uint32_t number, uint32_t end, uint64_t deadline)
@@ -489,23 +555,24 @@ static void end_message(struct packet_network *n, struct message *m, uint32_t ki
 	report(n, kind == NDP_DELIVERED ? m->dst : m->src, &event);
 }
 
-static uint32_t route(struct packet_network *n, uint32_t node, const struct frame *frame);
-
 /* Return how long a handshake takes on idle links, if both directions are equally long. */
 static uint64_t handshake_ns(struct packet_network *n, uint32_t number)
 {
-	const struct packet_wiring *w = &n->wiring;
 	const struct message *m = &n->messages[number];
 	struct frame frame = { .segment = { .flow = number, .layer = m->choices[SENDER].layer },
 			       .src = m->src,
-			       .dst = m->dst };
-	uint64_t link_ns = n->link.delay_ns + NS_PER_BYTE_AT_1_BPS * TCP_HEADER / n->link.rate_bps;
+			       .dst = m->dst,
+			       .step = m->routes[SENDER] };
 	uint64_t rtt_ns = 0;
-	uint32_t port = w->first_port[m->src];
 
-	while (port != NONE) {
-		rtt_ns += 2 * link_ns;
-		port = w->peer[port] < w->n_hosts ? NONE : route(n, w->peer[port], &frame);
+	for (uint32_t node = m->src; node != m->dst;) {
+		uint32_t port = next_port(n, node, &frame);
+
+		if (port == NONE)
+			break;
+		rtt_ns += 2 * (link_of(n, port)->delay_ns +
+			       transmission_ns(link_of(n, port), TCP_HEADER));
+		node = n->wiring.peer[port];
 	}
 	return rtt_ns;
 }
@@ -679,7 +746,7 @@ static uint32_t choose_candidate(struct packet_network *n, uint32_t number,
 	if (rule->rule == RANDOM)
 		return random * hops;
 	if (rule->rule == FLOW_HASH || rule->rule == KERNEL)
-		return below(mix(mix(flow_of(n, frame), frame->src), node), hops);
+		return below(mix(mix(flow_of(n, frame), frame->src), rule->alike ? 0 : node), hops);
 	if (hops == 1)
 		return 0;
 	switch (rule->rule) {
@@ -701,14 +768,16 @@ static uint32_t choose_candidate(struct packet_network *n, uint32_t number,
 	}
 }
 
-/* Return the output port of `frame` at `node`, a switch; NONE without a next hop. */
-static uint32_t route(struct packet_network *n, uint32_t node, const struct frame *frame)
+/* Return the output port of `frame` at `node`, a switch, by its table; NONE without a next hop. */
+static uint32_t by_table(struct packet_network *n, uint32_t node, const struct frame *frame)
 {
 	const struct packet_wiring *w = &n->wiring;
 	uint32_t number = node - w->n_hosts;
 	double random = random_fraction(n);
 	const uint16_t *set;
 
+	if (!w->hops)
+		return NONE;
 	if (n->last_switch[frame->dst] == number)
 		return w->last_port[frame->dst];
 	set = &w->hop_sets[*hop_entry(n, node, frame)];
@@ -723,18 +792,12 @@ static void arrive(struct packet_network *n, uint32_t index, uint32_t node)
 	uint32_t port;
 	int whole;
 
-	if (node >= n->wiring.n_hosts) {
-		port = route(n, node, frame);
-		if (port == NONE) {
+	if (node != frame->dst) {
+		port = next_port(n, node, frame);
+		if (port == NONE)
 			n->error = -ENETUNREACH;
-		} else if (n->ports[port].failed) {
-			n->ports[port].counters.dropped++;
-			free_frame(n, index);
-		} else if (n->is_tcp) {
-			put_tcp(n, port, index);
-		} else {
-			put(n, port, index);
-		}
+		else
+			leave(n, port, index, 1);
 		return;
 	}
 	if (n->is_tcp) {
@@ -804,14 +867,14 @@ static void fetch_ahead(struct packet_network *n, uint32_t lane)
 		__builtin_prefetch(&port->counters, 1);
 		if (port->data.first != NONE)
 			__builtin_prefetch(&n->places[port->data.first], 1);
-	} else if (near->place >= n->wiring.n_hosts) {
+	} else if (near->place >= n->wiring.n_hosts && n->wiring.hops) {
 		__builtin_prefetch(hop_entry(n, near->place, frame_at(n, near->subject)));
 	}
 }
 
 /* The network. */
 
-static void make_port(struct packet_network *n, uint32_t node, uint32_t number)
+static void make_port(struct packet_network *n, uint32_t number)
 {
 	uint32_t peer = n->wiring.peer[number];
 
@@ -820,7 +883,7 @@ static void make_port(struct packet_network *n, uint32_t node, uint32_t number)
 		.data = { .first = NONE },
 		.headers = { .first = NONE },
 		.peer = peer,
-		.is_switch = node >= n->wiring.n_hosts,
+		.link = n->wiring.link[number],
 		.to_host = peer < n->wiring.n_hosts,
 	};
 }
@@ -839,7 +902,6 @@ static int make_flowlets(struct packet_network *n)
 }
 
 struct packet_network *packet_network_new(const struct packet_wiring *wiring,
-					  const struct packet_link *link,
 					  const struct ndp_parameters *ndp,
 					  const struct tcp_parameters *tcp,
 					  const struct packet_layers *layers, uint64_t seed)
@@ -851,7 +913,6 @@ struct packet_network *packet_network_new(const struct packet_wiring *wiring,
 	if (!n)
 		return 0;
 	n->wiring = *wiring;
-	n->link = *link;
 	n->random = seed;
 	n->is_tcp = tcp != 0;
 	if (tcp) {
@@ -871,10 +932,9 @@ struct packet_network *packet_network_new(const struct packet_wiring *wiring,
 		packet_network_free(n);
 		return 0;
 	}
-	for (uint32_t node = 0; node < nodes; node++)
-		for (uint32_t p = wiring->first_port[node]; p < wiring->first_port[node + 1]; p++)
-			make_port(n, node, p);
-	for (uint32_t host = 0; host < wiring->n_hosts; host++)
+	for (uint32_t p = 0; p < n_ports; p++)
+		make_port(n, p);
+	for (uint32_t host = 0; wiring->hops && host < wiring->n_hosts; host++)
 		n->last_switch[host] = wiring->peer[wiring->first_port[host]] - wiring->n_hosts;
 	for (uint32_t host = 0; ndp && host < wiring->n_hosts; host++) {
 		n->wakes[host] = NDP_NEVER;
@@ -906,6 +966,7 @@ void packet_network_free(struct packet_network *n)
 	free(n->places);
 	free(n->messages);
 	free(n->ended);
+	free(n->steps);
 	free(n);
 }
 
@@ -918,6 +979,7 @@ int packet_network_send(struct packet_network *n, uint64_t time_ns, uint32_t src
 			.src = src,
 			.dst = dst,
 			.flow = flow,
+			.routes = { NONE, NONE },
 			.connection = connection,
 		};
 		schedule(n, time_ns, MESSAGE, n->message_room.count++, 0);
@@ -925,13 +987,47 @@ int packet_network_send(struct packet_network *n, uint64_t time_ns, uint32_t src
 	return n->error;
 }
 
-void packet_network_fail(struct packet_network *n, uint32_t number)
+/* Return 1 if `ports` lead from `src` to `dst`. */
+static int leads(const struct packet_wiring *w, const uint32_t *ports, uint32_t count, uint32_t src,
+		 uint32_t dst)
+{
+	uint32_t node = src;
+
+	for (uint32_t i = 0; i < count; i++) {
+		if (ports[i] < w->first_port[node] || ports[i] >= w->first_port[node + 1] ||
+		    (i && node == dst))
+			return 0;
+		node = w->peer[ports[i]];
+	}
+	return count && node == dst;
+}
+
+int packet_network_route(struct packet_network *n, uint32_t number, const uint32_t *ports,
+			 uint32_t n_there, uint32_t n_back)
+{
+	struct message *m = &n->messages[number];
+
+	if (number >= n->message_room.count || (!n->is_tcp && m->flow != number) ||
+	    !leads(&n->wiring, ports, n_there, m->src, m->dst) ||
+	    !leads(&n->wiring, ports + n_there, n_back, m->dst, m->src))
+		return -EINVAL;
+	m->routes[SENDER] = n->step_room.count;
+	m->routes[RECEIVER] = n->step_room.count + n_there;
+	for (uint32_t i = 0; i < n_there + n_back; i++) {
+		if (!grow(n, (void **)&n->steps, &n->step_room, sizeof(*n->steps)))
+			return -ENOMEM;
+		n->steps[n->step_room.count++] = ports[i];
+	}
+	return 0;
+}
+
+void packet_network_fail(struct packet_network *n, uint32_t number, int failed)
 {
 	struct port *port = &n->ports[number];
 	struct queue *queues[] = { &port->retransmitted, &port->data, &port->headers };
 
-	port->failed = 1;
-	for (int i = 0; i < 3; i++) {
+	port->failed = failed;
+	for (int i = 0; failed && i < 3; i++) {
 		while (queues[i]->first != NONE) {
 			free_frame(n, take(n, queues[i]));
 			port->counters.dropped++;
@@ -954,19 +1050,24 @@ int packet_network_reroute(struct packet_network *n, const uint32_t *hops,
 	return 0;
 }
 
-int packet_network_run(struct packet_network *n, uint64_t time_ns)
+int packet_network_run(struct packet_network *n, uint64_t time_ns, uint64_t most_events)
 {
 	struct event event;
 	int lane;
 
-	while (!n->error && n->first_ended == n->ended_room.count) {
+	while (!n->error && n->first_ended == n->ended_room.count && most_events--) {
 		lane = pop_event(&n->events, time_ns, &event);
 		if (lane < 0)
-			break;
+			return 0;
 		fetch_ahead(n, lane);
 		run_event(n, &event);
 	}
-	return n->error ? n->error : n->first_ended < n->ended_room.count;
+	return n->error ? n->error : 1;
+}
+
+uint64_t packet_network_now(const struct packet_network *n)
+{
+	return n->now;
 }
 
 int packet_network_take_event(struct packet_network *n, uint32_t *host, struct ndp_event *event)

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from ctypes import POINTER, Structure, byref, c_int, c_uint32, c_uint64, c_void_p
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +31,7 @@ from weft.topologies.core.topology import Topology
 SPRAY, HASH = SelectionRule(RANDOM), SelectionRule(FLOW_HASH)
 NO_ECN, CLASSIC_ECN, DCTCP = 0, 1, 2
 WORD_BITS = 64
-INTERRUPTIONS = 200  # of a run, at which Python sees signals
+EVENTS = 1 << 18  # of the library, after which Python sees signals
 
 
 class PacketLink(Structure):
@@ -139,7 +140,8 @@ class SwitchRule(Structure):
     """Choice of switches among next hops: struct packet_rule."""
 
     _fields_ = tuple(
-        (name, c_uint32) for name in ("rule", "seed", "load", "d", "m", "delta", "tie", "gap_us")
+        (name, c_uint32)
+        for name in ("rule", "seed", "load", "d", "m", "delta", "tie", "gap_us", "alike")
     )
 
     @classmethod
@@ -148,7 +150,7 @@ class SwitchRule(Structure):
         if rule.reads_daemons:
             raise ValueError("simulated switches carry no rule that reads what daemons write")
         values = {name: rule[name] for name in ("load", "d", "m", "delta", "tie", "gap_us")}
-        return cls(rule=rule.rule, seed=seed & 0xFFFFFFFF, **values)
+        return cls(rule=rule.rule, seed=seed & 0xFFFFFFFF, alike=rule.common_seed, **values)
 
 
 class CWiring(Structure):
@@ -157,6 +159,8 @@ class CWiring(Structure):
     _fields_ = (
         ("first_port", c_void_p),
         ("peer", c_void_p),
+        ("link", c_void_p),
+        ("links", POINTER(PacketLink)),
         ("last_port", c_void_p),
         ("hops", c_void_p),
         ("hop_sets", c_void_p),
@@ -176,6 +180,7 @@ class PortTable(NamedTuple):
     first: first port of each node, and the number of all ports.
     node, peer: nodes at both ends of each port.
     number: of each port at its node.
+    link: of each port, a row of Topology.links.
     failed: True for a port of a failed link.
     """
 
@@ -183,6 +188,7 @@ class PortTable(NamedTuple):
     node: NDArray[np.int64]
     peer: NDArray[np.int64]
     number: NDArray[np.int64]
+    link: NDArray[np.int64]
     failed: NDArray[np.bool_]
 
     @classmethod
@@ -192,7 +198,8 @@ class PortTable(NamedTuple):
         order = np.lexsort((ends[:, 1], ends[:, 0]))
         node, number, peer, _ = ends[order].T
         first = np.searchsorted(node, np.arange(topology.nodes + 1)).astype(np.uint32)
-        return cls(first, node, peer, number, np.tile(topology.failed, 2)[order])
+        link = order % len(topology.links)
+        return cls(first, node, peer, number, link, topology.failed[link])
 
     def place(self, node: int, number: int) -> int:
         """Return the place in these arrays of a port of `node`."""
@@ -299,6 +306,17 @@ def layered(topology: Topology, tables: NDArray[np.int32]) -> NextHops:
     return NextHops(np.multiply(ports, 2, dtype=np.uint32, order="C"), sets.reshape(-1), SPRAY)
 
 
+class Links(NamedTuple):
+    """Links of several kinds.
+
+    kinds: properties.
+    kind: place in `kinds` of each row of Topology.links, shape (links,).
+    """
+
+    kinds: Sequence[PacketLink]
+    kind: NDArray[np.int64]
+
+
 def addresses_of(topology: Topology) -> NDArray[np.uint32]:
     """Return the IPv4 address of each host."""
     return np.fromiter(map(topology.naming.address, range(topology.servers)), dtype=np.uint32)
@@ -320,27 +338,30 @@ class PacketNetwork:
     """Simulated network of endpoints.
 
     Args:
-        topology: switch fabric; each host has one healthy link.
-        link: properties of all links.
+        topology: any network.
+        link: properties of all links, or those of each.
         transport: parameters of the purified transport or of TCP.
-        next_hops: see shortest() and layered().
+        next_hops: see shortest() and layered(), for a switch fabric whose hosts have one healthy
+            link each; None if each message has a route of its own, see route().
         seed: of all random choices, and of the switches' hashes.
         layers: of TCP's hosts; without them flows stay in layer 0.
         path: of the library.
 
     Raises:
-        ValueError: a host has no healthy link, or several; switches do not carry the rule.
+        ValueError: there are next hops, and a host has no healthy link, or several; switches do
+            not carry the rule.
 
     Attributes:
         delivered, finished: (host, event) of all hosts, in order of time.
+        ports: of all nodes.
     """
 
     def __init__(
         self,
         topology: Topology,
-        link: PacketLink,
+        link: PacketLink | Links,
         transport: Parameters | TcpParameters,
-        next_hops: NextHops,
+        next_hops: NextHops | None,
         seed: int,
         *,
         layers: TcpLayers | None = None,
@@ -350,44 +371,61 @@ class PacketNetwork:
         self.finished: list[tuple[int, Finished]] = []
         self._network = None
         self._library = library(path)
-        self._hosts = topology.servers
         self._messages = 0
-        self._ports = PortTable.of(topology)
-        self._wiring = self._wire(topology, next_hops, seed)
-        ndp, tcp = None, None
-        if isinstance(transport, TcpParameters):
-            tcp = byref(transport)
-        else:
-            ndp = byref(CParameters.of(transport))
+        self.ports = PortTable.of(topology)
+        self._topology = topology
+        self._hop_ports: dict[tuple[int, int], list[int]] = {}
+        self._arrays: list[NDArray[Any]] = []
+        self._wiring = self._wire(link, next_hops, seed)
+        ends: tuple[object, object] = (None, transport)
+        if isinstance(transport, Parameters):
+            ends = (CParameters.of(transport), None)
         self._network = self._library.packet_network_new(
-            byref(self._wiring), byref(link), ndp, tcp, byref(layers or TcpLayers()), seed
+            self._wiring, *ends, layers or TcpLayers(), seed
         )
         if not self._network:
             raise MemoryError("no memory for a simulated network")
 
-    def _wire(self, topology: Topology, next_hops: NextHops, seed: int) -> CWiring:
+    def _wire(self, link: PacketLink | Links, next_hops: NextHops | None, seed: int) -> CWiring:
         """Return the wiring; the library reads its arrays until the network is freed."""
-        ports = self._ports
+        topology, ports = self._topology, self.ports
+        if isinstance(link, PacketLink):
+            link = Links([link], np.zeros(len(topology.links), dtype=np.int64))
+        self._kinds = (PacketLink * len(link.kinds))(*link.kinds)
+        wiring = CWiring(
+            first_port=self._kept(ports.first),
+            peer=self._kept(ports.peer.astype(np.uint32)),
+            link=self._kept(link.kind[ports.link].astype(np.uint16)),
+            links=self._kinds,
+            n_hosts=topology.servers,
+            n_switches=topology.switches,
+            layers=1,
+        )
+        if next_hops:
+            self._add_tables(wiring, next_hops, seed)
+        return wiring
+
+    def _add_tables(self, wiring: CWiring, next_hops: NextHops, seed: int) -> None:
+        topology, ports = self._topology, self.ports
         at_hosts = slice(topology.servers)
         if (np.diff(ports.first)[at_hosts] != 1).any() or ports.failed[at_hosts].any():
             raise ValueError(f"{topology.spec}: a host needs one healthy link")
         to_host = np.flatnonzero(ports.peer < topology.servers)
         last_port = np.zeros(topology.servers, dtype=np.uint32)
         last_port[ports.peer[to_host]] = to_host
-        self._arrays: list[NDArray[Any]] = [
-            ports.first,
-            ports.peer.astype(np.uint32),
-            last_port,
-            *(next_hops.hops, next_hops.sets, addresses_of(topology), digits_of(topology)),
-        ]
-        return CWiring(
-            *(array.ctypes.data for array in self._arrays),
-            topology.servers,
-            topology.switches,
-            len(next_hops.sets),
-            next_hops.layers,
-            SwitchRule.of(next_hops.rule, seed),
-        )
+        wiring.last_port = self._kept(last_port)
+        wiring.hops = self._kept(next_hops.hops)
+        wiring.hop_sets = self._kept(next_hops.sets)
+        wiring.n_hop_sets = len(next_hops.sets)
+        wiring.addresses = self._kept(addresses_of(topology))
+        wiring.digits = self._kept(digits_of(topology))
+        wiring.layers = next_hops.layers
+        wiring.rule = SwitchRule.of(next_hops.rule, seed)
+
+    def _kept(self, array: NDArray[Any]) -> int:
+        """Return the address of an array that lives as long as the network."""
+        self._arrays.append(array)
+        return int(array.ctypes.data)
 
     def __del__(self) -> None:
         if self._network:
@@ -410,40 +448,92 @@ class PacketNetwork:
         self._messages += 1
         return number
 
-    def fail(self, links: NDArray[np.int64]) -> None:
-        """Let links between switches lose all packets, which no switch notices.
+    def route(self, number: int, there: Sequence[int], back: Sequence[int]) -> None:
+        """Let message `number`, and the answers to it, take routes of their own from now on.
+
+        Packets under way stay on the route that they were sent by.
+
+        Args:
+            number: of the message, which is the number of its flow; of TCP the first of its
+                connection.
+            there: nodes from its source to its destination, both included; crossbars may be left
+                out.
+            back: nodes from its destination to its source.
+
+        Raises:
+            ValueError: two nodes in a row are not joined.
+            OSError: a route does not lead from one end of the message to the other.
+        """
+        forward, backward = self._ports_along(there), self._ports_along(back)
+        ports = np.array(forward + backward, dtype=np.uint32)
+        self._check(
+            self._library.packet_network_route(
+                self._network, number, ports.ctypes.data, len(forward), len(backward)
+            )
+        )
+
+    def _ports_along(self, nodes: Sequence[int]) -> list[int]:
+        return [port for hop in pairwise(nodes) for port in self._ports_of_hop(*hop)]
+
+    def _ports_of_hop(self, a: int, b: int) -> list[int]:
+        """Return the ports on the way from `a` to `b`: two where a crossbar is between them."""
+        if (a, b) not in self._hop_ports:
+            links = self._topology.hop_links(a, b)
+            if not links:
+                names = map(self._topology.naming.name, (a, b))
+                raise ValueError(f"no hop leads from {' to '.join(names)}")
+            ports, node = [], a
+            for link in links:
+                near, port, far, far_port = self._topology.ends(link)
+                ports.append(self.ports.place(node, port if near == node else far_port))
+                node = far if near == node else near
+            self._hop_ports[a, b] = ports
+        return self._hop_ports[a, b]
+
+    def fail(self, links: NDArray[np.int64], *, failed: bool = True) -> None:
+        """Let links lose all packets, which no node notices, or carry them again.
 
         Args:
             links: rows of Topology.links; parallel links fail one by one.
         """
         for node, number in links.reshape(-1, 2):
-            self._library.packet_network_fail(self._network, self._ports.place(node, number))
+            place = self.ports.place(node, number)
+            self._library.packet_network_fail(self._network, place, failed)
 
     def reroute(self, next_hops: NextHops) -> None:
         """Route packets by `next_hops`, with the same rule and as many layers, from now on."""
-        arrays = next_hops.hops, next_hops.sets
-        pointers = (array.ctypes.data for array in arrays)
+        pointers = self._kept(next_hops.hops), self._kept(next_hops.sets)
         self._check(
             self._library.packet_network_reroute(self._network, *pointers, len(next_hops.sets))
         )
-        self._arrays[3:5] = arrays
 
     def run_until(
-        self, time_ns: int, on_delivered: Callable[[Delivered], object] = lambda delivered: None
+        self,
+        time_ns: int,
+        on_delivered: Callable[[Delivered], object] = lambda delivered: None,
+        watch: Callable[[], object] = lambda: None,
     ) -> None:
         """Run all events up to and including `time_ns`.
 
         on_delivered: called at each delivery; it may send.
+        watch: called now and then.
         """
-        for part in range(1, INTERRUPTIONS + 1):
-            until_ns = time_ns * part // INTERRUPTIONS
-            while self._check(self._library.packet_network_run(self._network, until_ns)):
-                self._take_events(on_delivered)
+        while self._check(self._library.packet_network_run(self._network, time_ns, EVENTS)):
+            self._take_events(on_delivered)
+            watch()
+
+    @property
+    def now_ns(self) -> int:
+        """Return the time of the last event."""
+        return int(self._library.packet_network_now(self._network))
 
     def host_counters(self) -> list[EndpointCounters]:
         """Return the counters of the purified transport of each host."""
         counters = self._library.packet_network_host
-        return [counters(self._network, host).contents.counters() for host in range(self._hosts)]
+        return [
+            counters(self._network, host).contents.counters()
+            for host in range(self._topology.servers)
+        ]
 
     def flow_counters(self) -> list[TcpCounters]:
         """Return the counters of TCP of each message that has begun."""
@@ -454,7 +544,7 @@ class PacketNetwork:
     def port_counters(self) -> list[SimulatedPortCounters]:
         """Return the counters of all ports, in order of node and port."""
         counters = self._library.packet_network_port
-        pointers = (counters(self._network, port) for port in range(len(self._ports.node)))
+        pointers = (counters(self._network, port) for port in range(len(self.ports.node)))
         return [SimulatedPortCounters.from_buffer_copy(pointer.contents) for pointer in pointers]
 
     def _take_events(self, on_delivered: Callable[[Delivered], object]) -> None:
@@ -478,8 +568,8 @@ FUNCTIONS: list[ndp_library.FunctionTypes] = [
         "packet_network_new",
         c_void_p,
         [
-            *(POINTER(CWiring), POINTER(PacketLink), POINTER(CParameters)),
-            *(POINTER(TcpParameters), POINTER(TcpLayers), c_uint64),
+            *(POINTER(CWiring), POINTER(CParameters), POINTER(TcpParameters)),
+            *(POINTER(TcpLayers), c_uint64),
         ],
     ),
     ("packet_network_free", None, [c_void_p]),
@@ -488,9 +578,11 @@ FUNCTIONS: list[ndp_library.FunctionTypes] = [
         c_int,
         [c_void_p, c_uint64, c_uint32, c_uint32, c_uint32, c_uint64, c_uint32],
     ),
-    ("packet_network_fail", None, [c_void_p, c_uint32]),
+    ("packet_network_route", c_int, [c_void_p, c_uint32, c_void_p, c_uint32, c_uint32]),
+    ("packet_network_fail", None, [c_void_p, c_uint32, c_int]),
     ("packet_network_reroute", c_int, [c_void_p, c_void_p, c_void_p, c_uint32]),
-    ("packet_network_run", c_int, [c_void_p, c_uint64]),
+    ("packet_network_run", c_int, [c_void_p, c_uint64, c_uint64]),
+    ("packet_network_now", c_uint64, [c_void_p]),
     ("packet_network_take_event", c_int, [c_void_p, POINTER(c_uint32), POINTER(CEvent)]),
     ("packet_network_host", POINTER(CCounters), [c_void_p, c_uint32]),
     ("packet_network_flow", POINTER(TcpCounters), [c_void_p, c_uint32]),
@@ -501,7 +593,7 @@ FUNCTIONS: list[ndp_library.FunctionTypes] = [
 
 @cache
 def library(path: Path) -> ctypes.CDLL:
-    """Return libndp.so with the types of the functions of packet_network.h."""
+    """Return libndp.so with the types of the functions of network.h."""
     libndp = ndp_library.library(path)
     ndp_library.declare(libndp, FUNCTIONS)
     return libndp

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,13 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.daemons.transport import python_network, trimming_queue
+from weft.daemons.core import registry
 from weft.daemons.core.selection_rule import SelectionRule
 from weft.daemons.fatpaths import layers
 from weft.daemons.load_balancing.scheme import ChoiceRule
 from weft.daemons.transport.parameters import LayerChoice, Parameters, timeout_ns
 from weft.daemons.transport.results import EndpointCounters
-from weft.testbed.traffic import ndp_library, packet_network
-from weft.testbed.traffic.packet_network import HASH, SPRAY, NextHops, PacketLink, PacketNetwork
+from weft.testbed.packets import network as packets
+from weft.testbed.packets.network import HASH, SPRAY, NextHops, PacketLink, PacketNetwork
+from weft.testbed.traffic import ndp_library
 from weft.topologies import build
 from weft.topologies.core import failures
 from weft.topologies.core.seeded import SplitMix64
@@ -37,6 +40,12 @@ RULES = {
     "ttc, ties": SelectionRule(ChoiceRule.TTC, {"delta": 1514, "tie": 1, "load": 1}),
     "jsq": SelectionRule(ChoiceRule.SHORTEST),
     "letflow": SelectionRule(ChoiceRule.FLOWLET, {"gap_us": 3}),
+}
+ROUTED = {  # schemes of networks whose servers forward
+    "dr": "dcell:n=3,k=1",
+    "pr-gpe": "beta-dcell:n=4,k=1",
+    "tar": "ficonn:n=4,k=2",
+    "dfr": "dcell:n=3,k=2",
 }
 Message = tuple[int, int, int, int]  # time, source, destination, size
 
@@ -59,19 +68,19 @@ class Routing(NamedTuple):
 
     layers: int
     route: python_network.RouteFunction
-    next_hops: NextHops
+    next_hops: NextHops | None
 
 
 def routing(topology: Topology, kind: str, stream: SplitMixFraction, seed: int) -> Routing:
+    if kind in ROUTED:
+        return Routing(1, python_network.by_path(topology, path_of(topology, kind)), None)
     if kind in RULES:
         route = python_network.RuleRoute(topology, RULES[kind], seed, stream.bits)
-        return Routing(1, route, packet_network.shortest(topology, RULES[kind]))
+        return Routing(1, route, packets.shortest(topology, RULES[kind]))
     if kind == "spray":
-        return Routing(
-            1, python_network.sprayed(topology), packet_network.shortest(topology, SPRAY)
-        )
+        return Routing(1, python_network.sprayed(topology), packets.shortest(topology, SPRAY))
     if kind == "hash":
-        return Routing(1, python_network.hashed(topology), packet_network.shortest(topology, HASH))
+        return Routing(1, python_network.hashed(topology), packets.shortest(topology, HASH))
     graph = layers.RouterArrays.of(topology)
     generator = np.random.default_rng(1)
     tables = layers.tables(graph, [layers.everything(graph)] * 2, generator)
@@ -80,9 +89,7 @@ def routing(topology: Topology, kind: str, stream: SplitMixFraction, seed: int) 
         {node: python_network.routes(topology, table, node) for node in switches}
         for table in tables
     ]
-    return Routing(
-        3, python_network.layered(topology, ports), packet_network.layered(topology, tables)
-    )
+    return Routing(3, python_network.layered(topology, ports), packets.layered(topology, tables))
 
 
 class Outcome(NamedTuple):
@@ -132,7 +139,7 @@ def run_both(
         mark_packets=mark_packets,
     )
     in_python = python_network.TransportNetwork(topology, link, parameters, route, stream)
-    if kind in RULES:
+    if isinstance(route, python_network.RuleRoute):
         route.network = in_python
     compiled_link = PacketLink(
         rate_bps=RATE_BPS,
@@ -147,6 +154,8 @@ def run_both(
     for flow, (time_ns, src, dst, size_bytes) in enumerate(messages):
         for network in (in_python, in_c):
             network.send(time_ns, src, dst, flow, size_bytes)
+        if not next_hops:
+            in_c.route(flow, path_of(topology, kind)(src, dst), path_of(topology, kind)(dst, src))
     links = np.flatnonzero(topology.level > 0)[:failed]
     damaged = failures.fail_links(topology, links)
     around = routing(damaged, kind, stream, seed) if known_ns else None
@@ -213,6 +222,29 @@ def test_switches_choose_ports_by_the_rules_of_the_data_plane(
     assert len(in_c.delivered) == len(messages)
 
 
+def path_of(topology: Topology, scheme: str) -> Callable[[int, int], tuple[int, ...]]:
+    """Return the path of a scheme between two servers."""
+    registered, options = registry.checked(topology, scheme)
+    return lambda src, dst: registered.path(topology, options, src, dst)[0].nodes
+
+
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+@pytest.mark.parametrize("kind", ROUTED)
+def test_servers_forward_along_the_routes_of_messages(compiled: Path, kind: str, data) -> None:
+    hosts = st.integers(0, build(ROUTED[kind]).servers - 1)
+    message = st.tuples(st.integers(0, 20_000), hosts, hosts, st.integers(1, 60_000))
+    messages = data.draw(st.lists(message, min_size=1, max_size=25))
+    messages = [(at, src, dst, size) for at, src, dst, size in messages if src != dst]
+    seed = data.draw(st.integers(0, 1 << 63))
+    marks = data.draw(st.sampled_from([0, 2]))
+    in_python, in_c = run_both(
+        ROUTED[kind], kind, messages, seed, 72_000, compiled, mark_packets=marks
+    )
+    assert in_python == in_c
+    assert len(in_c.delivered) == len(messages)
+
+
 @pytest.mark.parametrize("kind", RULES)
 def test_rules_choose_differently_under_load(compiled: Path, kind: str) -> None:
     """Make sure that the comparison covers full queues and each rule's memory."""
@@ -230,7 +262,7 @@ def test_rules_choose_differently_under_load(compiled: Path, kind: str) -> None:
 def test_a_rule_that_simulated_switches_lack_is_refused() -> None:
     topology = build("fattree:k=4")
     rule = SelectionRule(ChoiceRule.LBSP, reads_daemons=True)
-    hops = packet_network.shortest(topology, rule)
+    hops = packets.shortest(topology, rule)
     with pytest.raises(ValueError, match=r"^simulated switches carry no rule that reads what daem"):
         network_of(topology, hops)
 
@@ -315,18 +347,18 @@ def network_of(topology: Topology, next_hops: NextHops) -> PacketNetwork:
 def test_a_host_without_a_link_is_refused() -> None:
     topology = failures.fail_links(build("star:n=4"), [0])
     with pytest.raises(ValueError, match="a host needs one healthy link"):
-        network_of(topology, packet_network.shortest(topology, SPRAY))
+        network_of(topology, packets.shortest(topology, SPRAY))
 
 
 @pytest.mark.parametrize("failed", [["s1-s2"], ["s1-s2:2"], ["s1-s2", "s1-s2:2"]])
 def test_parallel_links_fail_one_by_one(failed: list[str]) -> None:
     topology = topology_of(nx.MultiGraph([("s1", "s2"), ("s1", "s2")]))
     links = topology.links[[topology.link(name) for name in failed]]
-    network = network_of(topology, packet_network.shortest(topology, SPRAY))
+    network = network_of(topology, packets.shortest(topology, SPRAY))
     network.fail(links)
     network.send(0, 0, 1, 0, 50_000)
     network.run_until(10**9)
-    ports = packet_network.PortTable.of(topology)
+    ports = packets.PortTable.of(topology)
     dropped = {
         (int(node), int(number))
         for node, number, counters in zip(

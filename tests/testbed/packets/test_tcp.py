@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from weft.daemons.fatpaths import layers
 from weft.daemons.transport.results import Delivered
-from weft.testbed.traffic import packet_network
-from weft.testbed.traffic.packet_network import (
+from weft.testbed.packets import network as packets
+from weft.testbed.packets.network import (
     CLASSIC_ECN,
     DCTCP,
     HASH,
@@ -39,7 +39,7 @@ def network(
     mark_packets: int = 0,
     delay_ns: int = 1_000,
     seed: int = 1,
-    next_hops: packet_network.NextHops | None = None,
+    next_hops: packets.NextHops | None = None,
     tcp_layers: TcpLayers | None = None,
     one_message: bool = False,
     rto_min_ns: int = RTO_MIN_NS,
@@ -60,7 +60,7 @@ def network(
         ecn=ecn,
         one_message=one_message,
     )
-    hops = next_hops or packet_network.shortest(topology, HASH)
+    hops = next_hops or packets.shortest(topology, HASH)
     return PacketNetwork(topology, link, tcp, hops, seed, layers=tcp_layers, path=path)
 
 
@@ -139,7 +139,7 @@ def test_marks_keep_a_queue_short(ecn: int, compiled: Path) -> None:
     assert max(event.at_ns for _, event in net.delivered) < 1.05 * 4 * ideal_ns(10_000_000)
 
 
-def random_layers(spec: str, number: int) -> packet_network.NextHops:
+def random_layers(spec: str, number: int) -> packets.NextHops:
     """Return hops of shortest paths, and of `number` random parts of the links."""
     topology = build(spec)
     graph, generator = layers.RouterArrays.of(topology), np.random.default_rng(1)
@@ -148,7 +148,7 @@ def random_layers(spec: str, number: int) -> packet_network.NextHops:
     for _ in range(number):
         alive = generator.random(len(graph.peer)) < 0.7
         parts.append(alive & alive[back])
-    return packet_network.layered(topology, layers.tables(graph, parts, generator))
+    return packets.layered(topology, layers.tables(graph, parts, generator))
 
 
 def test_a_cut_moves_a_flow_to_another_layer(compiled: Path) -> None:

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* A simulated network of hosts, with the purified transport or TCP, and switches.
  *
+ * A message goes by its own route, which may lead through other hosts, or as the switches choose
+ * among the next hops of their tables.
+ *
  * With the purified transport switches trim: a port has a short queue for data and one with
  * priority for headers (NDP, Handley et al., SIGCOMM 2017, section 3.1).  Tests hold this equal to
  * tests/daemons/transport/python_network.py.  With TCP a port has one queue, which marks and drops
  * packets. */
 #pragma once
-#include "ndp_machine.h"
+#include "../traffic/ndp_machine.h"
 #include "tcp_machine.h"
 
 /* How switches choose among the next hops of a packet: a rule of the data plane and its parameters,
@@ -22,11 +25,34 @@ struct packet_rule {
 	uint32_t delta; /* TTC: threshold */
 	uint32_t tie;  /* 1: a packet exactly at the threshold is moved */
 	uint32_t gap_us; /* LetFlow */
+	uint32_t alike; /* 1: all switches hash a flow alike */
+};
+
+/* A kind of link.
+ *
+ * trim_bytes: capacity of a queue for data that a node forwards; its own data queues without limit.
+ * header_bytes: capacity of the header queue.  share: headers sent for each data packet if both wait.
+ * retransmissions_first: 1 if retransmitted packets have a queue of their own, as long, before other
+ * data (FatPaths, section III-C).  mark_packets: packets of data in a queue from which on a node marks
+ * those that it forwards, 0: never.
+ *
+ * With TCP: queue_packets: capacity of a queue, also for a host's own packets. */
+struct packet_link {
+	uint64_t rate_bps;
+	uint64_t delay_ns;
+	uint32_t trim_bytes;
+	uint32_t header_bytes;
+	uint32_t share;
+	uint32_t queue_packets;
+	uint32_t mark_packets;
+	uint32_t retransmissions_first;
 };
 
 /* Nodes are the hosts, then the switches.  A node's ports are first_port[node] up to
- * first_port[node + 1]; port p leads to node peer[p].  A host has one port; last_port[host] is that
- * of its switch to it.
+ * first_port[node + 1]; port p leads to node peer[p], and is of the kind links[link[p]].
+ *
+ * The rest is for messages without a route of their own; hops is 0 if there are none.  Each host
+ * then has one port; last_port[host] is that of its switch to it.
  *
  * hop_sets[h], where h = hops[(layer * n_switches + switch) * n_switches + last switch], is the number
  * of ports of `switch` that lead to the last switch before the destination; they follow, numbered from
@@ -38,6 +64,8 @@ struct packet_rule {
 struct packet_wiring {
 	const uint32_t *first_port;
 	const uint32_t *peer;
+	const uint16_t *link;
+	const struct packet_link *links;
 	const uint32_t *last_port;
 	const uint32_t *hops;
 	const uint16_t *hop_sets;
@@ -48,24 +76,6 @@ struct packet_wiring {
 	uint32_t n_hop_sets; /* numbers in hop_sets */
 	uint32_t layers;
 	struct packet_rule rule;
-};
-
-/* trim_bytes: capacity of a switch's data queue; hosts queue without limit.  header_bytes: capacity
- * of the header queue.  share: headers sent for each data packet if both wait.
- * retransmissions_first: 1 if retransmitted packets have a queue of their own, as long, before other
- * data (FatPaths, section III-C).  mark_packets: packets of data in a switch's queue from which on it
- * marks those that arrive, 0: never.
- *
- * With TCP: queue_packets: capacity of a queue, at hosts as well. */
-struct packet_link {
-	uint64_t rate_bps;
-	uint64_t delay_ns;
-	uint32_t trim_bytes;
-	uint32_t header_bytes;
-	uint32_t share;
-	uint32_t queue_packets;
-	uint32_t mark_packets;
-	uint32_t retransmissions_first;
 };
 
 /* Layers of TCP's hosts: first layer of a flow, 0 or at random; a packet after a gap, or after a
@@ -85,7 +95,6 @@ struct packet_network;
  * ndp, tcp: parameters of the transport; one of them is 0.  layers: of TCP's hosts.  seed: of all
  * random choices. */
 struct packet_network *packet_network_new(const struct packet_wiring *wiring,
-					  const struct packet_link *link,
 					  const struct ndp_parameters *ndp,
 					  const struct tcp_parameters *tcp,
 					  const struct packet_layers *layers, uint64_t seed);
@@ -97,17 +106,29 @@ void packet_network_free(struct packet_network *network);
 int packet_network_send(struct packet_network *network, uint64_t time_ns, uint32_t src, uint32_t dst,
 		     uint32_t flow, uint64_t size_bytes, uint32_t connection);
 
-/* Let a switch's port lose all packets, also those that wait; no switch notices. */
-void packet_network_fail(struct packet_network *network, uint32_t port);
+/* Let message `number`, and answers to it, go by routes from now on: the ports that its packets leave
+ * by, `n_there` from the source and then `n_back` from the destination.  Packets under way stay on
+ * the route that they were sent by.
+ *
+ * Return 0, -ENOMEM, or -EINVAL if the ports are no such route, or the message's flow is not its
+ * number. */
+int packet_network_route(struct packet_network *network, uint32_t number, const uint32_t *ports,
+			 uint32_t n_there, uint32_t n_back);
+
+/* Let a port lose all packets, also those that wait, or carry them again; no node notices. */
+void packet_network_fail(struct packet_network *network, uint32_t port, int failed);
 
 /* Route packets by other next hops of the same wiring, which must outlive `network`; 0 or -ENOMEM. */
 int packet_network_reroute(struct packet_network *network, const uint32_t *hops,
 			   const uint16_t *hop_sets, uint32_t n_hop_sets);
 
-/* Run all events up to and including `time_ns`, or until a message has been delivered or finished.
- * Return 1 in the latter case, else 0, -EINVAL for a message that no endpoint can send, -ENOMEM, or
- * -ENETUNREACH if a switch has no next hop for a packet. */
-int packet_network_run(struct packet_network *network, uint64_t time_ns);
+/* Run all events up to and including `time_ns`, or until a message has been delivered or finished, or
+ * `most_events` have been run.  Return 0 if none is left up to that time, else 1; -EINVAL for a message
+ * that no endpoint can send, -ENOMEM, or -ENETUNREACH if a switch has no next hop for a packet. */
+int packet_network_run(struct packet_network *network, uint64_t time_ns, uint64_t most_events);
+
+/* Return the time of the last event. */
+uint64_t packet_network_now(const struct packet_network *network);
 
 /* Remove the earliest event of any host and fill in it and its host; 0 if there is none. */
 int packet_network_take_event(struct packet_network *network, uint32_t *host, struct ndp_event *event);

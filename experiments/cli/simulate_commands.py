@@ -1,0 +1,211 @@
+"""The command simulate: flows on any network, packet by packet, without root."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from weft.experiments.cli.options import (
+    Commands,
+    add_command,
+    add_json,
+    add_network,
+    add_output,
+    seconds,
+)
+from weft.experiments.runner.console import QUIET_S, duration, show_one, stages
+from weft.testbed.linux import clock
+from weft.topologies.core.grammar import quoted
+
+if TYPE_CHECKING:
+    from weft.testbed.labs.lab_file import Lab
+    from weft.testbed.packets.simulation import Fault, PacketFlows, SimulatedFlows
+
+
+def add_commands(commands: Commands) -> None:
+    """Add simulate."""
+    parser = add_command(
+        commands,
+        "simulate",
+        simulate,
+        "simulate flows on a network packet by packet, up to tens of thousands of hosts",
+    )
+    add_network(parser)
+    _add_flows(parser)
+    parser.add_argument(
+        "--transport",
+        default="tcp",
+        help="tcp, tcp:control=dctcp, ndp, ndp:window=30, ...; default: tcp",
+    )
+    parser.add_argument("--seed", type=int, metavar="N", default=1, help="default: 1")
+    parser.add_argument(
+        "--fail",
+        metavar="LINK@TIME",
+        type=_failure,
+        action="append",
+        default=[],
+        help="let a link lose all packets from then on, such as h0-h4@2ms",
+    )
+    parser.add_argument(
+        "--detect",
+        metavar="TIME",
+        type=_time_s,
+        default=math.inf,
+        help="route around a failed link after this time, such as 10ms; default: never",
+    )
+    parser.add_argument(
+        "--deadline-s",
+        metavar="S",
+        type=seconds,
+        default=60.0,
+        help="simulated time at which unfinished flows are given up; default: 60",
+    )
+    add_output(parser, "write each flow and its completion time as CSV")
+    add_json(parser)
+
+
+def _add_flows(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--flows", metavar="FILE", help="CSV with the columns start_s, src, dst and bytes"
+    )
+    parser.add_argument(
+        "--traffic",
+        metavar="PATTERN",
+        default="permutation",
+        help="without --flows: permutation, all-to-all, incast:senders=8, ...; "
+        "default: permutation",
+    )
+    parser.add_argument(
+        "--bytes",
+        metavar="N",
+        type=int,
+        default=1_000_000,
+        help="without --flows: payload of each flow; default: 1000000",
+    )
+
+
+def _time_s(text: str) -> float:
+    """Return a time in s from text such as 2ms; ArgumentTypeError for other text."""
+    from weft.topologies.core.link import delay_us
+
+    try:
+        return delay_us(text, "time") / 1e6
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from None
+
+
+def _failure(text: str) -> tuple[str, float]:
+    """Return a link and a time in s; ArgumentTypeError unless they are LINK@TIME."""
+    link, at, time = text.rpartition("@")
+    if not at:
+        raise ArgumentTypeError(f"must be like h0-h4@2ms, got {quoted(text)}")
+    return link, _time_s(time)
+
+
+def simulate(arguments: Namespace) -> int:
+    """Simulate, and print what became of the flows; return 1 if one did not end."""
+    from weft.daemons.core.registry import usual
+    from weft.experiments.cli.lab_commands import lab_from
+    from weft.testbed.packets import simulation
+
+    lab = lab_from(arguments)
+    scheme = usual(lab.topology) if lab.scheme is None else lab.scheme
+    began_s = clock.monotonic()
+    with stages("simulating") as tell:
+        outcome = simulation.simulate(
+            lab.topology,
+            scheme,
+            _flows(lab, arguments),
+            transport=arguments.transport,
+            link=lab.link or simulation.LINK,
+            host_link=lab.host_link,
+            own_links=lab.own_links,
+            seed=arguments.seed,
+            faults=_faults(lab, arguments),
+            deadline_s=arguments.deadline_s,
+            watch=_watch(tell),
+        )
+    took_s = clock.monotonic() - began_s
+    if arguments.output:
+        _write(outcome, arguments.output)
+    row = _summary(outcome) | {"transmissions_per_s": round(outcome.transmissions / took_s)}
+    if arguments.json:
+        print(json.dumps({"scheme": scheme, "transport": arguments.transport, **row}))
+    else:
+        show_one({"scheme": scheme, "transport": arguments.transport, **row})
+    return int(outcome.unfinished > 0)
+
+
+def _flows(lab: Lab, arguments: Namespace) -> PacketFlows:
+    import numpy as np
+
+    from weft.experiments.engines.workloads import pairs
+    from weft.testbed.packets.simulation import PacketFlows
+
+    if arguments.flows:
+        return PacketFlows.read(arguments.flows, lab.topology)
+    generator = np.random.default_rng(arguments.seed)
+    ends = pairs(arguments.traffic, lab.topology.servers, generator)
+    return PacketFlows.of((src, dst, arguments.bytes) for src, dst in ends)
+
+
+def _faults(lab: Lab, arguments: Namespace) -> list[Fault]:
+    from weft.testbed.packets.simulation import Fault
+
+    return [
+        Fault([lab.topology.link(link)], at_s, at_s + arguments.detect)
+        for link, at_s in arguments.fail
+    ]
+
+
+def _watch(tell: Callable[[str], None]) -> Callable[[float, float], None]:
+    """Return the function that reports progress, with an estimate of the time that is left."""
+    began_s = said_s = clock.monotonic()
+
+    def watch(share: float, now_s: float) -> None:
+        nonlocal said_s
+        real_s = clock.monotonic()
+        if real_s - said_s < QUIET_S:
+            return
+        said_s = real_s
+        left_s = (real_s - began_s) * (1 - share) / share if share else 0.0
+        left = f", {duration(left_s)} left" if share else ""
+        tell(f"{100 * share:.0f} % of bytes after {duration(now_s)}{left}")
+
+    return watch
+
+
+def _summary(outcome: SimulatedFlows) -> dict[str, Any]:
+    import numpy as np
+
+    times_ms = 1000 * outcome.completion_s[~np.isnan(outcome.completion_s)]
+    figures = {}
+    if len(times_ms):
+        median, p99, last = np.percentile(times_ms, (50, 99, 100)).tolist()
+        mean = float(times_ms.mean())
+        figures = {"mean_ms": mean, "median_ms": median, "p99_ms": p99, "last_ms": last}
+    return {
+        "flows": len(outcome.delivered_s),
+        "unfinished": outcome.unfinished,
+        **figures,
+        "retransmissions": int(outcome.counters["retransmissions"].sum()),
+        "dropped_packets": int(outcome.ports["dropped"].sum()),
+        "trimmed_packets": int(outcome.ports["trimmed"].sum()),
+        "simulated_ms": 1000 * outcome.ended_s,
+        "transmissions": outcome.transmissions,
+    }
+
+
+def _write(outcome: SimulatedFlows, path: str) -> None:
+    import csv
+
+    columns = outcome.columns()
+    names = [re.sub("^size_bytes$", "bytes", name) for name in columns]
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        lines = csv.writer(file, lineterminator="\n")
+        lines.writerow(names)
+        lines.writerows(zip(*(values.tolist() for values in columns.values()), strict=True))

@@ -1,0 +1,117 @@
+"""Where the packets of a scheme go: tables of switches, or a route for each flow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+
+from weft.daemons.core import registry
+from weft.daemons.core.scheme import RoutedPath
+from weft.daemons.fatpaths import scheme as fatpaths
+from weft.daemons.fatpaths.scheme import Trigger
+from weft.testbed.packets.network import NextHops, TcpLayers, layered, shortest
+from weft.topologies.core.topology import Topology
+
+Nodes = tuple[int, ...]
+
+
+class Forwarding(NamedTuple):
+    """Tables of a scheme's switches.
+
+    next_hops: None if each flow has a route of its own, see FlowRoutes.
+    mark_packets: packets in a queue from which on those that arrive are marked; 0: never.
+    settings: of hosts' choice among layers, as in SelectionRule.hosts.
+    """
+
+    next_hops: NextHops | None
+    mark_packets: int = 0
+    settings: Mapping[str, int] = MappingProxyType({})
+
+    @property
+    def layers(self) -> int:
+        """Return the number of layers among which hosts choose."""
+        return self.settings.get("layers", 1)
+
+    @property
+    def moves(self) -> TcpLayers | None:
+        """Return how simulated hosts of TCP choose layers; None without layers."""
+        if not self.settings:
+            return None
+        trigger = self.settings["trigger"]
+        return TcpLayers(
+            random_start=self.settings["start"] > 0,
+            on_cut=bool(trigger & Trigger.CUT),
+            on_gap=bool(trigger & Trigger.GAP),
+            gap_us=self.settings["gap_us"],
+        )
+
+
+def forwarding(topology: Topology, spec: str) -> Forwarding:
+    """Return the tables of the scheme `spec` over the healthy links of `topology`.
+
+    ValueError as check_forwarding() has it.
+    """
+    check_forwarding(topology, spec)
+    scheme, options = registry.checked(topology, spec)
+    rule = scheme.rule(options)
+    if not rule:
+        return Forwarding(None)
+    if not rule.hosts:
+        return Forwarding(shortest(topology, rule), rule["ecn"])
+    hops = layered(topology, fatpaths.tables(topology, options))
+    return Forwarding(hops, rule["ecn"], rule.hosts)
+
+
+def check_forwarding(topology: Topology, spec: str, transport: str = "") -> None:
+    """Raise ValueError unless simulated nodes carry the scheme `spec` on `topology`.
+
+    transport: tcp or ndp, whose hosts may lack a scheme's choice of layers; "" is not checked.
+    """
+    scheme, options = registry.checked(topology, spec)
+    rule = scheme.rule(options)
+    if rule and rule.reads_daemons:
+        raise ValueError(
+            f"simulated switches do not run {spec}, which reads what daemons write; take another "
+            "scheme of switches, such as ecmp or drill"
+        )
+    if rule and rule.hosts and transport == "tcp":
+        check_layers(rule.hosts)
+
+
+def check_layers(hosts: Mapping[str, int]) -> None:
+    """Raise ValueError for a choice of layers that simulated hosts of TCP do not have."""
+    if hosts["trigger"] not in (Trigger.CUT, Trigger.GAP) or hosts["start"] > 1 or hosts["choice"]:
+        raise ValueError(
+            "simulated hosts of TCP take fatpaths with trigger=cut or trigger=gap, start=first or "
+            "start=random, and choice=random"
+        )
+
+
+class FlowRoutes:
+    """Routes of flows as the scheme `spec` gives them over the healthy links of `topology`.
+
+    A flow takes one of its pair's paths, with the probability of its share.
+    """
+
+    def __init__(self, topology: Topology, spec: str, seed: int) -> None:
+        self._seed = seed
+        scheme, options = registry.checked(topology, spec)
+
+        @cache
+        def paths(src: int, dst: int) -> list[RoutedPath]:
+            return list(scheme.path(topology, options, src, dst))
+
+        self._paths = paths
+
+    def route(self, flow: int, src: int, dst: int) -> Nodes | None:
+        """Return the nodes of the path of flow `flow`; None if the pair has none."""
+        paths = self._paths(src, dst)
+        if len(paths) < 2:
+            return paths[0].nodes if paths else None
+        shares = np.array([path.share for path in paths])
+        generator = np.random.default_rng([self._seed, flow, src])
+        return paths[int(generator.choice(len(paths), p=shares / shares.sum()))].nodes

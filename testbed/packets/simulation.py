@@ -1,0 +1,418 @@
+"""Flows over any network, under any scheme, packet by packet.
+
+    from weft import simulate
+
+    result = simulate("dcell:n=4,k=1", "pr-gpi", [(0, 19, 1_000_000), (1, 18, 1_000_000)])
+    result.completion_s
+
+Tens of thousands of hosts fit.  Results are a function of the arguments alone.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from functools import partial
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import psutil
+from numpy.typing import NDArray
+
+from weft.daemons.transport.parameters import MOST_PACKETS
+from weft.daemons.transport.results import Delivered
+from weft.testbed.packets import transport as transports
+from weft.testbed.packets.forwarding import FlowRoutes, check_forwarding, forwarding
+from weft.testbed.packets.network import Links, PacketLink, PacketNetwork
+from weft.testbed.packets.transport import Transport
+from weft.topologies import build
+from weft.topologies.core.failures import fail_links
+from weft.topologies.core.link import Gbps, LinkSpec
+from weft.topologies.core.topology import Topology
+
+LINK = LinkSpec(rate_bps=10 * Gbps, queue_packets=100, delay_us=1)
+TRIM_PACKETS, HEADER_BYTES = 8, 64  # of queues that trim, unless a link says another number
+RTO_MIN_US = 200_000
+COLUMNS = ("start_s", "src", "dst", "bytes")  # of a file of flows
+MOST_NODES = 120_000
+MOST_START_S, MOST_FLOWS = 10_000.0, 1 << 24
+# memory of a flow, of a packet of TCP, and of an entry of switches' tables while they are made
+FLOW_BYTES, PACKET_BYTES, TABLE_BYTES = 1_000, 32, 40
+LEAST_PAYLOAD_BYTES = 1_000
+
+
+class PacketFlows(NamedTuple):
+    """Flows as arrays of one length; a flow's number is its place.
+
+    start_s: time at which it begins.
+    src, dst: hosts.
+    size_bytes: payload.
+    """
+
+    start_s: NDArray[np.float64]
+    src: NDArray[np.int64]
+    dst: NDArray[np.int64]
+    size_bytes: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, rows: Iterable[Sequence[float]]) -> PacketFlows:
+        """Return flows from rows of source, destination, bytes, and the start, 0 s by default.
+
+        ValueError for a row of another length.
+        """
+        listed = [tuple(row) for row in rows]
+        if others := [row for row in listed if len(row) not in (3, 4)]:
+            raise ValueError(
+                f"a flow is (source, destination, bytes) or has its start, too: {others[0]!r}"
+            )
+        table = np.array([(*row, 0.0)[:4] for row in listed], dtype=float).reshape(-1, 4)
+        src, dst, size_bytes = table[:, :3].astype(np.int64).T
+        return cls(table[:, 3], src, dst, size_bytes)
+
+    @classmethod
+    def read(cls, path: str | Path, topology: Topology) -> PacketFlows:
+        """Return the flows of a CSV file.
+
+        Its columns are start_s, src, dst and bytes, in any order.  Hosts are names, labels or
+        numbers.
+
+        Raises:
+            ValueError: a line is wrong; the message begins with the file and the line.
+            OSError: the file cannot be read.
+        """
+        with open(path, newline="", encoding="utf-8") as file:
+            lines = csv.DictReader(file)
+            if sorted(lines.fieldnames or ()) != sorted(COLUMNS):
+                columns = ",".join(lines.fieldnames or ())
+                raise ValueError(
+                    f"{path}:1: the columns must be {','.join(COLUMNS)}, not {columns}"
+                )
+            rows = []
+            try:
+                for line in lines:
+                    if None in line or None in line.values():
+                        raise ValueError(f"a flow has {len(COLUMNS)} values")
+                    ends = [_host(topology, line[name]) for name in ("src", "dst")]
+                    rows.append((*ends, int(line["bytes"]), float(line["start_s"])))
+            except (ValueError, csv.Error, UnicodeDecodeError) as error:
+                raise ValueError(f"{path}:{lines.line_num}: {error}") from None
+        return cls.of(rows)
+
+    def check(self, topology: Topology) -> None:
+        """Raise ValueError, about the first such flow, if flows cannot be sent on `topology`."""
+        hosts = topology.servers
+        wrong = {
+            "begins before 0 s, or too late": ~(
+                (self.start_s >= 0) & (self.start_s <= MOST_START_S)
+            ),
+            f"has an end that is no host: they are 0 to {hosts - 1}": (
+                (np.minimum(self.src, self.dst) < 0) | (np.maximum(self.src, self.dst) >= hosts)
+            ),
+            "leads to its own source": self.src == self.dst,
+            "has no bytes": self.size_bytes < 1,
+        }
+        for reason, which in wrong.items():
+            if which.any():
+                raise ValueError(f"flow {int(which.argmax())} {reason}")
+        if not 1 <= len(self.src) <= MOST_FLOWS:
+            raise ValueError(f"give 1 to {MOST_FLOWS} flows, not {len(self.src)}")
+
+
+class Fault(NamedTuple):
+    """Links that lose all packets.
+
+    links: rows of Topology.links.
+    at_s: when they fail.
+    known_s: when flows are routed around them; infinite: never.
+    """
+
+    links: Sequence[int]
+    at_s: float
+    known_s: float = math.inf
+
+
+@dataclass(frozen=True)
+class SimulatedFlows:
+    """Outcome of a simulation.
+
+    delivered_s: when the last byte of each arrived; NaN for one that did not end.
+    counters: of each flow of TCP (`sent`, `retransmissions`, `spurious`, `timeouts`, `late`, ...);
+        of each host with the purified transport.
+    ports: counters of each port, in order of node and port.
+    ended_s: simulated time of the last event.
+    """
+
+    flows: PacketFlows
+    delivered_s: NDArray[np.float64]
+    counters: dict[str, NDArray[np.int64]]
+    ports: dict[str, Any]
+    ended_s: float
+
+    @property
+    def completion_s(self) -> NDArray[np.float64]:
+        """Return the time that each flow took, NaN for one that did not end."""
+        return self.delivered_s - self.flows.start_s
+
+    @property
+    def unfinished(self) -> int:
+        """Return how many flows did not end."""
+        return int(np.isnan(self.delivered_s).sum())
+
+    @property
+    def transmissions(self) -> int:
+        """Return how many frames links have begun to carry."""
+        return int(self.ports["frames"].sum())
+
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """Return what is known of each flow by name, as pandas.DataFrame() takes it."""
+        per_flow = {
+            name: values
+            for name, values in self.counters.items()
+            if len(values) == len(self.flows.src)
+        }
+        return {
+            **self.flows._asdict(),
+            "completion_s": self.completion_s,
+            **per_flow,
+        }
+
+
+def simulate(
+    network: Topology | str,
+    scheme: str,
+    flows: PacketFlows | Iterable[Sequence[float]],
+    *,
+    transport: str = "tcp",
+    link: LinkSpec = LINK,
+    host_link: LinkSpec | None = None,
+    own_links: Mapping[int, LinkSpec] | None = None,
+    seed: int = 1,
+    faults: Sequence[Fault] = (),
+    deadline_s: float = 60.0,
+    rto_min_us: int = RTO_MIN_US,
+    watch: Callable[[float, float], object] = lambda share, now_s: None,
+) -> SimulatedFlows:
+    """Return what becomes of flows on simulated links.
+
+    Switches of a fabric run the rule of the scheme on the data plane's own C.  Where servers
+    forward, a flow takes a path of the scheme, each way.  A queue holds whole packets, and links
+    carry Ethernet frames without preamble and gap.
+
+    Args:
+        network: any network, or its spec.
+        scheme: routing, such as ecmp, drill or pr-gpi.
+        flows: PacketFlows, or rows of source, destination, bytes and, if not 0, start in s.
+        transport: tcp or ndp with parameters (transport.py).
+        link: of all links without a specification of their own.
+        host_link: of links between hosts and switches of a fabric.
+        own_links: by link; those of a user's graph by default.
+        seed: of all random choices.
+        faults: links that fail.
+        deadline_s: simulated time at which the simulation ends at the latest.
+        rto_min_us: TCP's least retransmission timeout.
+        watch: called now and then with the share of bytes that have arrived, and the time.
+
+    Raises:
+        ValueError: the scheme, the transport, a flow or a link cannot be simulated, or memory is
+            not enough; one line says why.
+    """
+    topology = build(network) if isinstance(network, str) else network
+    listed = flows if isinstance(flows, PacketFlows) else PacketFlows.of(flows)
+    listed.check(topology)
+    hosts = transports.transport(transport)
+    transports.check_simulated(hosts)
+    links = link_specs(topology, link, host_link, own_links)
+    simulation = Simulation(topology, scheme, listed, hosts, links, seed, rto_min_us)
+    return simulation.run(faults, deadline_s, watch)
+
+
+class Simulation:
+    """One simulation; see simulate()."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        scheme: str,
+        flows: PacketFlows,
+        hosts: Transport,
+        links: Sequence[LinkSpec],
+        seed: int,
+        rto_min_us: int,
+    ) -> None:
+        frame_bytes = links[0].frame_bytes
+        self.topology, self.scheme, self.flows, self.seed = topology, scheme, flows, seed
+        self.is_tcp = hosts.name == "tcp"
+        self.delivered_s = np.full(len(flows.src), np.nan)
+        check_memory(topology, flows, frame_bytes if self.is_tcp else 0)
+        check_forwarding(topology, scheme, hosts.name)
+        tables = forwarding(topology, scheme)
+        endpoint = (
+            hosts.tcp(frame_bytes, rto_min_us=rto_min_us, one_message=True)
+            if self.is_tcp
+            else hosts.ndp(links[0].rate_bps, frame_bytes, layers=tables.layers, seed=seed)
+        )
+        first = hosts.retransmissions == "first"
+        kinds = simulated_links(links, tables.mark_packets, retransmissions_first=first)
+        self.by_routes = tables.next_hops is None
+        self.network = PacketNetwork(
+            topology, kinds, endpoint, tables.next_hops, seed, layers=tables.moves
+        )
+
+    def run(
+        self,
+        faults: Sequence[Fault],
+        deadline_s: float,
+        watch: Callable[[float, float], object],
+    ) -> SimulatedFlows:
+        """Send all flows, and return what became of them."""
+        flows = zip(*(array.tolist() for array in self.flows), strict=True)
+        for number, (start_s, src, dst, size_bytes) in enumerate(flows):
+            self.network.send(round(1e9 * start_s), src, dst, number, size_bytes)
+        self._route(self.topology, range(len(self.flows.src)))
+        arrived_bytes, all_bytes = 0, int(self.flows.size_bytes.sum())
+
+        def note(delivered: Delivered) -> None:
+            nonlocal arrived_bytes
+            self.delivered_s[delivered.flow] = delivered.at_ns / 1e9
+            arrived_bytes += delivered.size_bytes
+
+        def tell() -> None:
+            watch(arrived_bytes / all_bytes, self.network.now_ns / 1e9)
+
+        for at_s, act in self._acts(faults):
+            self.network.run_until(round(1e9 * min(at_s, deadline_s)), note, tell)
+            act()
+        self.network.run_until(round(1e9 * deadline_s), note, tell)
+        return self._outcome()
+
+    def _acts(self, faults: Sequence[Fault]) -> list[tuple[float, Callable[[], None]]]:
+        """Return what faults do, and when, in order of time."""
+        acts: list[tuple[float, Callable[[], None]]] = []
+        for fault in faults:
+            rows = self.topology.links[list(fault.links)]
+            acts.append((fault.at_s, partial(self.network.fail, rows)))
+            known = [each for each in faults if each.known_s <= fault.known_s]
+            dead = fail_links(self.topology, [link for each in known for link in each.links])
+            if fault.known_s < math.inf:
+                acts.append((fault.known_s, partial(self._reroute, dead)))
+        return sorted(acts, key=itemgetter(0))
+
+    def _reroute(self, topology: Topology) -> None:
+        if self.by_routes:
+            left = np.flatnonzero(np.isnan(self.delivered_s)).tolist()
+            self._route(topology, left)
+        elif hops := forwarding(topology, self.scheme).next_hops:
+            self.network.reroute(hops)
+
+    def _route(self, topology: Topology, numbers: Iterable[int]) -> None:
+        """Give flows their routes over the healthy links; those without one keep theirs.
+
+        ValueError if a flow never had a route.
+        """
+        if not self.by_routes:
+            return
+        routes = FlowRoutes(topology, self.scheme, self.seed)
+        for number in numbers:
+            src, dst = int(self.flows.src[number]), int(self.flows.dst[number])
+            there, back = routes.route(number, src, dst), routes.route(number, dst, src)
+            if there and back:
+                self.network.route(number, there, back)
+            elif topology is self.topology:
+                name = topology.naming.name
+                raise ValueError(f"{self.scheme} has no path between {name(src)} and {name(dst)}")
+
+    def _outcome(self) -> SimulatedFlows:
+        counters = self.network.flow_counters() if self.is_tcp else self.network.host_counters()
+        ports = self.network.port_counters()
+        table = self.network.ports
+        return SimulatedFlows(
+            self.flows,
+            self.delivered_s,
+            as_columns(counters),
+            {"node": table.node, "port": table.number, "link": table.link, **as_columns(ports)},
+            self.network.now_ns / 1e9,
+        )
+
+
+def as_columns(counters: Sequence[Any]) -> dict[str, NDArray[np.int64]]:
+    """Return counters as an array of each name."""
+    first = counters[0]
+    names = [field.name for field in fields(first)] if is_dataclass(first) else dict(first._fields_)
+    return {
+        name: np.array([getattr(each, name) for each in counters], dtype=np.int64) for name in names
+    }
+
+
+def link_specs(
+    topology: Topology,
+    link: LinkSpec,
+    host_link: LinkSpec | None,
+    own_links: Mapping[int, LinkSpec] | None,
+) -> list[LinkSpec]:
+    """Return the specification of each link; ValueError for what simulated links do not have."""
+    own = topology.own_links if own_links is None else own_links
+    specs = [
+        own.get(number, host_link if host_link and level == 0 else link)
+        for number, level in enumerate(topology.level.tolist())
+    ]
+    for number, spec in enumerate(specs):
+        if spec.loss_ppb or spec.hop_ns or spec.frame_bytes != link.frame_bytes:
+            raise ValueError(
+                f"{topology.link_name(number)}: simulated links have one MTU, and neither random "
+                "loss nor processor time of a hop"
+            )
+    return specs
+
+
+def simulated_links(
+    specs: Sequence[LinkSpec], mark_packets: int, *, retransmissions_first: bool
+) -> Links:
+    """Return links as the library takes them."""
+    kinds = list(dict.fromkeys(specs))
+    place = {spec: number for number, spec in enumerate(kinds)}
+    return Links(
+        [
+            PacketLink(
+                rate_bps=spec.rate_bps,
+                delay_ns=1000 * spec.delay_us,
+                trim_bytes=(spec.trim_packets or TRIM_PACKETS) * spec.frame_bytes,
+                header_bytes=spec.header_packets * HEADER_BYTES,
+                queue_packets=spec.queue_packets,
+                mark_packets=mark_packets,
+                retransmissions_first=retransmissions_first,
+            )
+            for spec in kinds
+        ],
+        np.array([place[spec] for spec in specs]),
+    )
+
+
+def check_memory(topology: Topology, flows: PacketFlows, tcp_frame_bytes: int) -> None:
+    """Raise ValueError if tables and flows need more memory than the machine has free.
+
+    tcp_frame_bytes: of a full packet of TCP, whose ends keep an entry for each; 0 without TCP.
+    """
+    if topology.nodes > MOST_NODES:
+        raise ValueError(f"at most {MOST_NODES} nodes, {topology.spec} has {topology.nodes}")
+    need = FLOW_BYTES * len(flows.src)
+    if not topology.server_centric:
+        need += TABLE_BYTES * topology.switches**2
+    if tcp_frame_bytes:
+        need += PACKET_BYTES * int((flows.size_bytes / tcp_frame_bytes).sum())
+    elif (largest := int(flows.size_bytes.max())) > MOST_PACKETS * LEAST_PAYLOAD_BYTES:
+        raise ValueError(f"a message of {largest} bytes has too many packets")
+    free = psutil.virtual_memory().available
+    if need > free:
+        raise ValueError(
+            f"{topology.spec} with {len(flows.src)} flows needs {need / 1e9:.1f} GB of memory, and "
+            f"{free / 1e9:.1f} GB are free"
+        )
+
+
+def _host(topology: Topology, text: str) -> int:
+    """Return the host that `text` names or numbers; ValueError if there is none."""
+    return int(text) if text.isdecimal() else topology.naming.node(text)

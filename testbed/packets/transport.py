@@ -1,0 +1,89 @@
+"""Transports of simulated hosts: the purified transport (after NDP), and TCP as in Linux."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from weft.daemons.transport.parameters import LayerChoice, Parameters, timeout_ns
+from weft.testbed.packets.network import CLASSIC_ECN, DCTCP, TcpParameters
+from weft.topologies.core.grammar import integer, parse, unknown
+
+WINDOW, MOST_WINDOW = 8, 255
+JIFFY_NS = 1_000_000  # of a kernel with 1,000 ticks a second
+SIMULATED_CONTROLS = ("reno", "dctcp")
+PARAMETERS = {"ndp": ("window", "retransmissions", "choice"), "tcp": ("control", "start")}
+WORDS = {
+    "retransmissions": ("among", "first"),
+    "choice": tuple(choice.name.lower() for choice in LayerChoice),
+    "start": ("first", "random"),
+}
+
+
+class Transport(NamedTuple):
+    """Transport of hosts.
+
+    name: ndp or tcp.
+    window: of ndp, in packets.
+    retransmissions: of ndp: `first` if switches send retransmitted packets before other data.
+    choice: of ndp: rule for the layer of a packet (daemons/transport/parameters.py).
+    control: congestion control of tcp.
+    start: of tcp: a flow's first layer, `first` or `random`.
+    """
+
+    name: str
+    window: int = WINDOW
+    retransmissions: str = "among"
+    choice: str = "flow"
+    control: str = "reno"
+    start: str = "random"
+
+    def tcp(self, frame_bytes: int, *, rto_min_us: int, one_message: bool) -> TcpParameters:
+        """Return the parameters of TCP.
+
+        Args:
+            frame_bytes: of a full packet on a link.
+            rto_min_us: least retransmission timeout.
+            one_message: see TcpParameters.
+        """
+        return TcpParameters(
+            jiffy_ns=min(JIFFY_NS, 1000 * rto_min_us),
+            rto_min_ns=1000 * rto_min_us,
+            frame_bytes=frame_bytes,
+            ecn=DCTCP if self.control == "dctcp" else CLASSIC_ECN,
+            one_message=one_message,
+        )
+
+    def ndp(self, rate_bps: int, frame_bytes: int, *, layers: int, seed: int) -> Parameters:
+        """Return the parameters of the purified transport, see daemons/transport/parameters.py."""
+        return Parameters(
+            rate_bps=rate_bps,
+            window=self.window,
+            layers=layers,
+            frame_bytes=frame_bytes,
+            timeout_ns=timeout_ns(rate_bps, frame_bytes),
+            seed=seed,
+            choice=LayerChoice[self.choice.upper()],
+        )
+
+
+def transport(text: str) -> Transport:
+    """Return the transport that `text` names; ValueError for anything else."""
+    name, settings = parse(text)
+    if name not in PARAMETERS:
+        raise ValueError(unknown("transport", name, PARAMETERS))
+    for key, value in settings.items():
+        if key not in PARAMETERS[name]:
+            raise ValueError(unknown(f"parameter of {name}", key, PARAMETERS[name]))
+        if key in WORDS and value not in WORDS[key]:
+            raise ValueError(unknown(f"{name}: {key}", value, WORDS[key]))
+    text = settings.pop("window", str(WINDOW))
+    window = integer(name, "window", text, least=1, most=MOST_WINDOW)
+    return Transport(name, window, **settings)
+
+
+def check_simulated(parsed: Transport) -> None:
+    """Raise ValueError unless simulated hosts have the transport's congestion control."""
+    if parsed.control not in SIMULATED_CONTROLS:
+        raise ValueError(
+            unknown("simulated congestion control", parsed.control, SIMULATED_CONTROLS)
+        )

@@ -1,0 +1,240 @@
+"""Flows on simulated networks: paths, loads, rates, failures, from other code or a pencil."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise, permutations
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import weft
+from weft.daemons.core import registry
+from weft.testbed.packets import simulation
+from weft.testbed.packets.network import PortTable
+from weft.testbed.packets.simulation import Fault, PacketFlows, simulate
+from weft.topologies import build
+from weft.topologies.core.link import Gbps, LinkSpec, Mbps
+from weft.topologies.core.topology import Topology
+
+FRAME_BYTES, HEADER_BYTES = 1514, 66
+LINK = LinkSpec(rate_bps=Gbps, queue_packets=1000, delay_us=1)
+SCHEMES = {
+    "dcell:n=3,k=1": ("dr", "pr-gpi", "bfs", "dfr"),
+    "beta-dcell:n=4,k=1": ("pr-gpe",),
+    "ficonn:n=4,k=2": ("tar",),
+    "fattree:k=4": ("static",),
+}
+
+
+def crossed(topology: Topology, nodes: tuple[int, ...]) -> list[tuple[int, int]]:
+    """Return (node, link) of each port along a path."""
+    ports, node = [], nodes[0]
+    for a, b in pairwise(nodes):
+        for link in topology.hop_links(a, b):
+            ports.append((node, link))
+            near, _, far, _ = topology.ends(link)
+            node = far if node == near else near
+    return ports
+
+
+@pytest.mark.parametrize(
+    ("spec", "scheme"), [(spec, scheme) for spec, names in SCHEMES.items() for scheme in names]
+)
+def test_each_port_carries_the_flows_whose_paths_cross_it(spec: str, scheme: str) -> None:
+    """Send one packet between all pairs, one after another, and count the frames of each port."""
+    topology = build(spec)
+    pairs = list(permutations(range(topology.servers), 2))[:400]
+    registered, options = registry.checked(topology, scheme)
+    rows = [(src, dst, 100, 0.001 * number) for number, (src, dst) in enumerate(pairs)]
+    outcome = simulate(topology, scheme, rows, link=LINK)
+    frames: Counter[tuple[int, int]] = Counter()
+    paths = {
+        pair: registered.path(topology, options, *pair)
+        for pair in {*pairs, *((dst, src) for src, dst in pairs)}
+    }
+    if all(len(found) == 1 for found in paths.values()):
+        for src, dst in pairs:
+            for ends in ((src, dst), (dst, src)):  # a packet there, its acknowledgement back
+                frames.update(crossed(topology, paths[ends][0].nodes))
+        ports = outcome.ports
+        counted = zip(
+            ports["node"].tolist(), ports["link"].tolist(), ports["frames"].tolist(), strict=True
+        )
+        assert {(node, link): count for node, link, count in counted if count} == frames
+    hops = [len(crossed(topology, paths[pair][0].nodes)) for pair in pairs]
+    assert outcome.unfinished == 0
+    # stored and forwarded at each hop
+    frame_s = 8 * (100 + HEADER_BYTES) / Gbps + 1e-6
+    assert outcome.completion_s == pytest.approx(np.array(hops) * frame_s, rel=1e-4)
+
+
+def test_a_slow_link_sets_the_rate() -> None:
+    """Let a link of a user's graph carry a tenth; a flow over it takes ten times as long."""
+    topology = build("dcell:n=4,k=1")
+    link = topology.link("h0-h4")
+    own = {link: LinkSpec(rate_bps=100 * Mbps, queue_packets=1000, delay_us=1)}
+    size_bytes = 10_000_000
+    wire_bits = 8 * size_bytes * FRAME_BYTES / (FRAME_BYTES - HEADER_BYTES)
+    for own_links, rate_bps in (({}, Gbps), (own, 100 * Mbps)):
+        outcome = simulate(topology, "dr", [(0, 4, size_bytes)], link=LINK, own_links=own_links)
+        assert outcome.completion_s[0] == pytest.approx(wire_bits / rate_bps, rel=0.02)
+
+
+def test_a_failed_link_stops_its_flows_until_they_are_routed_around_it() -> None:
+    topology = build("dcell:n=4,k=1")
+    link, rows = topology.link("h0-h4"), [(0, 4, 5_000_000), (1, 8, 5_000_000)]
+    ways = {
+        "healthy": (),
+        "unnoticed": (Fault([link], 0.01),),
+        "noticed": (Fault([link], 0.01, 0.03),),
+    }
+    times = {
+        name: simulate(topology, "bfs", rows, link=LINK, faults=faults, deadline_s=5.0)
+        for name, faults in ways.items()
+    }
+    assert np.isnan(times["unnoticed"].completion_s).tolist() == [True, False]
+    assert times["noticed"].unfinished == 0
+    assert times["noticed"].completion_s[0] > times["healthy"].completion_s[0] + 0.02
+    assert len({outcome.completion_s[1] for outcome in times.values()}) == 1
+    assert times["unnoticed"].counters["timeouts"].tolist()[0] > 3
+
+
+def test_switches_route_around_links_that_they_know_to_be_dead() -> None:
+    """Let a fat-tree lose an uplink of a rack; flows hashed to it wait until it is known."""
+    topology = build("fattree:k=4")
+    uplink = int(np.flatnonzero(topology.level == 1)[0])
+    rows = [(0, dst, 200_000) for dst in range(4, 16)]
+    unnoticed, noticed = (
+        simulate(topology, "ecmp", rows, link=LINK, faults=[fault], deadline_s=20.0)
+        for fault in (Fault([uplink], 0.0), Fault([uplink], 0.0, 0.1))
+    )
+    assert 0 < unnoticed.unfinished < len(rows)
+    assert noticed.unfinished == 0
+
+
+def test_switches_that_hash_alike_use_fewer_links() -> None:
+    """Let flows that one switch sends to a second by a hash be sent on by the same hash."""
+    topology = build("fattree:k=8")
+    rows = [(host, 127 - host, 1_000, 0.001 * host) for host in range(64)]
+    top = topology.level == 2
+    used = {
+        scheme: int((simulate(topology, scheme, rows).ports["frames"] > 0)[top_ports].sum())
+        for scheme in ("ecmp:seeds=own", "ecmp:seeds=same")
+        for top_ports in [np.isin(PortTable.of(topology).link, np.flatnonzero(top))]
+    }
+    assert used["ecmp:seeds=same"] < 0.6 * used["ecmp:seeds=own"]
+
+
+def test_flows_over_a_server_fill_its_queue() -> None:
+    """Let three flows enter a server by three links and leave it by one."""
+    link = LinkSpec(rate_bps=Gbps, queue_packets=20, delay_us=1)
+    rows = [(src, 4, 3_000_000) for src in (0, 1, 2)]  # all by h0-h4
+    outcome = simulate("dcell:n=4,k=1", "dr", rows, link=link, rto_min_us=5_000)
+    topology = build("dcell:n=4,k=1")
+    at = (outcome.ports["node"] == 0) & (outcome.ports["link"] == topology.link("h0-h4"))
+    assert outcome.ports["most_data_bytes"][at].tolist() == [20 * FRAME_BYTES]
+    assert outcome.ports["dropped"][at][0] > 0
+    wire_s = 3 * 8 * 3_000_000 / Gbps
+    assert wire_s < np.max(outcome.completion_s) < 1.5 * wire_s
+
+
+@settings(max_examples=20, deadline=None)
+@given(data=st.data())
+def test_every_flow_ends_on_any_network_and_twice_alike(data) -> None:
+    spec, names = data.draw(st.sampled_from(sorted(SCHEMES.items())))
+    scheme = data.draw(st.sampled_from(names))
+    hosts = st.integers(0, build(spec).servers - 1)
+    flow = st.tuples(hosts, hosts, st.integers(1, 300_000), st.floats(0, 0.01))
+    rows = [row for row in data.draw(st.lists(flow, min_size=1, max_size=12)) if row[0] != row[1]]
+    rows = rows or [(0, 1, 1, 0.0)]
+    transport = data.draw(st.sampled_from(["tcp", "tcp:control=dctcp", "ndp", "ndp:window=30"]))
+    queue = LinkSpec(rate_bps=Gbps, queue_packets=data.draw(st.integers(10, 100)), delay_us=2)
+    outcomes = [
+        simulate(spec, scheme, rows, transport=transport, link=queue, seed=7) for _ in range(2)
+    ]
+    assert outcomes[0].unfinished == 0
+    ideal_s = 8 * outcomes[0].flows.size_bytes / Gbps
+    assert (outcomes[0].completion_s > ideal_s).all()
+    assert outcomes[0].completion_s.tolist() == outcomes[1].completion_s.tolist()
+
+
+def test_flows_come_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "flows.csv"
+    file.write_text("dst,src,bytes,start_s\nh1,0,1000,0.5\n3,h2,2000,0\n")
+    flows = PacketFlows.read(file, build("star:n=4"))
+    assert [column.tolist() for column in flows] == [[0.5, 0.0], [0, 2], [1, 3], [1000, 2000]]
+    columns = simulate("star:n=4", "ecmp", flows).columns()
+    assert [*columns][:5] == ["start_s", "src", "dst", "size_bytes", "completion_s"]
+    assert {len(values) for values in columns.values()} == {2}
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("src,dst,bytes\n", r":1: the columns must be start_s,src,dst,bytes, not src,dst,bytes$"),
+        ("", r":1: the columns must be"),
+        ("start_s,src,dst,bytes\n0,h0,h9,1\n", r":2: .*h9"),
+        ("start_s,src,dst,bytes\n0,h0,h1,1\n0,h0,h1\n", r":3: a flow has 4 values$"),
+        ("start_s,src,dst,bytes\n0,h0,h1,1,5\n", r":2: a flow has 4 values$"),
+        ("start_s,src,dst,bytes\nx,h0,h1,1\n", r":2: could not convert"),
+        ("start_s,src,dst,bytes\n0,h0,h1,1.5\n", r":2: invalid literal"),
+    ],
+)
+def test_a_wrong_file_is_refused_by_its_line(tmp_path: Path, text: str, reason: str) -> None:
+    file = tmp_path / "flows.csv"
+    file.write_text(text)
+    with pytest.raises(ValueError, match=r"flows\.csv" + reason):
+        PacketFlows.read(file, build("star:n=4"))
+
+
+@pytest.mark.parametrize(
+    ("network", "scheme", "rows", "options", "reason"),
+    [
+        ("star:n=4", "ecmp", [(0, 0, 1)], {}, "^flow 0 leads to its own source$"),
+        ("star:n=4", "ecmp", [(0, 1, 1), (0, 9, 1)], {}, "^flow 1 has an end that is no host"),
+        ("star:n=4", "ecmp", [(0, 1, 0)], {}, "^flow 0 has no bytes$"),
+        ("star:n=4", "ecmp", [(0, 1, 1, -1)], {}, "^flow 0 begins before 0 s"),
+        ("star:n=4", "ecmp", [(0, 1, 1, float("nan"))], {}, "^flow 0 begins before 0 s"),
+        ("star:n=4", "ecmp", [(0, 1)], {}, "^a flow is "),
+        ("star:n=4", "ecmp", [], {}, "^give 1 to"),
+        ("star:n=4", "lbsp", [(0, 1, 1)], {}, "^LBSP needs a fat-tree"),
+        ("fattree:k=4", "lbsp", [(0, 1, 1)], {}, "reads what daemons write"),
+        ("star:n=4", "dr", [(0, 1, 1)], {}, "dr runs on server-centric networks"),
+        ("star:n=4", "ecmp", [(0, 1, 1)], {"transport": "quic"}, "^no transport 'quic'"),
+        ("star:n=4", "ecmp", [(0, 1, 1)], {"transport": "tcp:control=bbr"}, "^no simulated"),
+        ("star:n=4", "ecmp", [(0, 1, 1 << 50)], {}, "of memory, and"),
+        ("star:n=4", "ecmp", [(0, 1, 1 << 50)], {"transport": "ndp"}, "too many packets"),
+        ("fattree:k=128", "ecmp", [(0, 1, 1)], {}, "at most 120000 nodes"),
+    ],
+)
+def test_what_cannot_be_simulated_is_refused_at_once(
+    network: str, scheme: str, rows: list, options: dict, reason: str
+) -> None:
+    with pytest.raises(ValueError, match=reason):
+        simulate(network, scheme, rows, **options)
+
+
+def test_links_with_loss_are_refused() -> None:
+    lossy = LinkSpec(rate_bps=Gbps, queue_packets=10, loss_ppb=1000)
+    with pytest.raises(ValueError, match=r"^h0-r0: simulated links have one MTU"):
+        simulate("star:n=3", "ecmp", [(0, 1, 1)], link=lossy)
+
+
+def test_progress_is_told_with_the_share_of_bytes() -> None:
+    told: list[tuple[float, float]] = []
+    simulate(
+        "fattree:k=4",
+        "ecmp",
+        [(host, 15 - host, 3_000_000) for host in range(16) if host != 15 - host],
+        watch=lambda share, now_s: told.append((share, now_s)),
+    )
+    assert told == sorted(told)
+    assert told[-1][0] == 1.0
+
+
+def test_it_is_there_by_its_short_name() -> None:
+    assert weft.simulate is simulation.simulate
