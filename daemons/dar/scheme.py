@@ -56,6 +56,7 @@ OWN = {
         "requests settle every permutation (persistent walk); not in the paper",
         0,
         99,
+        default=0,
     ),
     "active_us": IntegerParameter(
         "silence after which a flow does not count, in us", 1, 60_000_000, default=50_000
