@@ -39,7 +39,8 @@ def test_flows_that_do_not_end_are_counted_and_have_no_time() -> None:
 def test_linux_carries_the_same_flows() -> None:
     figures = figures_of("kernel")
     assert (figures["flows"], figures["unfinished"]) == (12, 0)
-    assert figures["times_ms"][0] > 1000 * 8 * 30_000 / 20e6
+    # less what the shaper lets through at once
+    assert figures["times_ms"][0] > 0.8 * 1000 * 8 * 30_000 / 20e6
 
 
 @pytest.mark.parametrize(
