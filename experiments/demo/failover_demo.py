@@ -151,14 +151,12 @@ def links(topology: Topology, server: int, peer: int) -> set[int]:
 def watch(stream: Stream, failed_s: float) -> tuple[bool, float, float]:
     """Return whether a flow goes on after a failure, its stall (s) and latest goodput (bit/s)."""
 
-    def flows() -> bool:
+    def latest_bps() -> float:
         now_s = clock.monotonic()
-        recent = stream.arrivals.stall_s(now_s - RECENT_S, now_s) < RECENT_S
-        return recent and now_s > failed_s + WATCHED_S
+        recent_bps = stream.arrivals.goodput_bps(now_s - RECENT_S, now_s)
+        return recent_bps if now_s > failed_s + WATCHED_S else 0.0
 
+    after_bps = 0.0
     with suppress(TimeoutError):
-        wait_until("TCP goes on", flows, timeout_s=NOTICE_S)
-    now_s = clock.monotonic()
-    arrivals = stream.arrivals
-    after_bps = arrivals.goodput_bps(now_s - RECENT_S, now_s)
-    return after_bps > 0, arrivals.stall_s(failed_s, now_s), after_bps
+        after_bps = wait_until("TCP goes on", latest_bps, timeout_s=NOTICE_S)
+    return after_bps > 0, stream.arrivals.stall_s(failed_s, clock.monotonic()), after_bps

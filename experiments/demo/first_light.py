@@ -9,6 +9,7 @@ Every step is printed.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,7 +24,7 @@ from weft.experiments.runner.console import duration, say, step
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
 from weft.experiments.runner.parameters import Integer
 from weft.testbed.linux import clock
-from weft.testbed.measure.fidelity import ORDER, Fidelity, FidelityReport
+from weft.testbed.measure.fidelity import ORDER, Fidelity, FidelityReport, judged
 from weft.testbed.measure.outage import OutageProbe
 from weft.testbed.measure.traceroute import differences, trace
 from weft.testbed.network.network import RunningNetwork
@@ -37,8 +38,12 @@ from weft.topologies.core.topology import Topology
 PAYLOAD_FRACTION = 1448 / 1514
 # of the payload that the links could carry; a loaded machine costs a few hundredths
 LEAST_GOODPUT_FRACTION = 0.9
+SLOWER = 10  # part of the rate that is proposed to a machine that is too slow for all of it
 KEPT_UP = {"PASS": "yes", "WARN": "just about", "FAIL": "no"}
-MOST_WATCHED = 20  # pairs that are pinged every 10 ms while a link is dead
+# while a link is dead: pairs, the time between pings of each, and the most that they may be of what
+# the machine can carry, because pings in real time come before all else
+MOST_WATCHED, WATCH_MS = 20, 10.0
+WATCH_FRACTION = 1 / 3
 
 
 @dataclass
@@ -48,6 +53,7 @@ class Story:
     net: RunningNetwork
     figures: Row = field(default_factory=dict)
     passed: bool = True
+    pings_per_s: float = math.inf  # what the machine can carry
 
     @property
     def topology(self) -> Topology:
@@ -56,7 +62,9 @@ class Story:
     def all_ping(self) -> None:
         pairs = self.topology.servers * (self.topology.servers - 1)
         with step("every pair pings") as outcome:
+            begin_s = clock.monotonic()
             table = reachability.pinged(self.net)
+            self.pings_per_s = pairs / (clock.monotonic() - begin_s)
             reached = pairs - len(table.lost)
             rtt_us = table.percentile_us(50)
             self.figures |= {"pairs": pairs, "pairs_reached": reached, "rtt_median_us": rtt_us}
@@ -79,20 +87,28 @@ class Story:
     def tcp_gets_its_rate(self, rate_bps: int, seconds: int) -> None:
         src, dst = 0, self.topology.servers - 1
         name = self.topology.naming.name
+        reports: list[FidelityReport] = []
         with step(f"iperf3 from {name(src)} to {name(dst)}") as outcome:
             spec = IperfSpec(seconds=seconds, omit_s=1)
-            goodput_bps = iperf(self.net, src, dst, spec).goodput_bps
+            with judged(self.net, reports.append):
+                goodput_bps = iperf(self.net, src, dst, spec).goodput_bps
             share = goodput_bps / (rate_bps * PAYLOAD_FRACTION)
             self.figures |= {"goodput_bps": goodput_bps, "goodput_fraction": share}
             text = f"{goodput_bps / Mbps:.2f} Mbit/s, {share:.1%} of what a link can carry"
-            outcome.says(text, self.holds(share >= LEAST_GOODPUT_FRACTION))
+            if share < LEAST_GOODPUT_FRACTION and any(report.too_slow for report in reports):
+                outcome.mark = "WARN"
+                outcome.result = too_slow(rate_bps, text, reports[0])
+            else:
+                outcome.says(text, self.holds(share >= LEAST_GOODPUT_FRACTION))
 
     def link_dies(self, link: int, *, silent: bool) -> None:
         """Let `link` die and come back, and compare the lost pairs with the prediction."""
         how = "silent" if silent else "announced"
         name = self.topology.link_name(link)
         predicted = lost_pairs("dr", fail_links(self.topology, [link]))
-        with OutageProbe(self.net, sorted(predicted)[:MOST_WATCHED]) as probe:
+        count, interval_ms = watch_plan(self.pings_per_s)
+        watched = sorted(predicted)[:count]
+        with OutageProbe(self.net, watched, interval_ms=interval_ms) as probe:
             with step(f"{name} dies, {how}") as outcome:
                 lost, noticed_s = self.fail(link, predicted, silent=silent)
                 notice = "not noticed" if noticed_s is None else f"noticed in {duration(noticed_s)}"
@@ -139,6 +155,13 @@ class Story:
         """Return whether a step passed; a failed one fails the run."""
         self.passed = self.passed and passed
         return passed
+
+
+def watch_plan(pings_per_s: float) -> tuple[int, float]:
+    """Return how many pairs to ping, and how often (ms), where so many pings can be carried."""
+    most_per_s = WATCH_FRACTION * pings_per_s
+    pairs = int(min(max(1, most_per_s * WATCH_MS / 1000), MOST_WATCHED))
+    return pairs, max(WATCH_MS, 1000 * pairs / most_per_s)
 
 
 def agreement(lost: PairSet, predicted: PairSet) -> str:
@@ -209,6 +232,14 @@ def tell_fidelity(report: FidelityReport, passed: bool) -> None:
         outcome.result = f"{KEPT_UP[report.verdict]}; worst is {report.worst}"
     if report.verdict == "FAIL":
         say(distrust(report, passed))
+
+
+def too_slow(rate_bps: int, goodput: str, report: FidelityReport) -> str:
+    """Return in words that this machine, not the network, is the reason for a low goodput."""
+    return (
+        f"this machine is too slow for {rate_bps / Mbps:g} Mbit/s: {goodput} ({report.overload}); "
+        f"try --set rate_bps={rate_bps // SLOWER}"
+    )
 
 
 def distrust(report: FidelityReport, passed: bool) -> str:

@@ -14,16 +14,19 @@ from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.arrays import Floats
 from weft.experiments.engines.network_run import running
 from weft.experiments.engines.workloads import PATTERNS, pairs
-from weft.experiments.fatpaths.transports import TRANSPORT, counted_ports
+from weft.experiments.fatpaths.transports import TRANSPORT, total
 from weft.experiments.report.panels import Bars, Curves, Stack, cumulative
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
 from weft.experiments.runner.parameters import Integer, Spec
 from weft.testbed.measure.fidelity import Fidelity
+from weft.testbed.measure.port_counters import PortCounterReader
+from weft.testbed.network.network import RunningNetwork
 from weft.testbed.packets.forwarding import check_forwarding
 from weft.testbed.packets.simulation import PacketFlows, simulate
 from weft.testbed.packets.transport import check_simulated, transport
 from weft.testbed.traffic import flows as tcp_flows
 from weft.testbed.traffic import tcp_settings
+from weft.testbed.traffic.flow_results import FlowResults
 
 DEADLINE_S = 60.0
 PERCENTILES = tuple(range(1, 101))
@@ -65,27 +68,33 @@ def simulated(run: Run) -> Result:
 
 def on_linux(run: Run) -> Result:
     """Return the times of flows of Linux' TCP."""
-    sysctls = {"ipv4/tcp_ecn": "1", "ipv4/tcp_rto_min_us": run.text("rto_min_us")}
-    control = transport(run.text("transport")).control
-    rows = zip(*(column.tolist() for column in flows_of(run)), strict=True)
-    flows = [tcp_flows.Flow(*row) for row in rows]
     with (
         running(run.topology, common.link(run), run.text("scheme")) as network,
         Fidelity(network) as fidelity,
-        counted_ports(network) as counts,
+        PortCounterReader(network) as ports,
     ):
-        tcp_settings.tune(network, sysctls)
-        options = tcp_flows.FlowOptions(
-            deadline_s=DEADLINE_S, congestion_control=control, open_before=True
-        )
-        observed = tcp_flows.run(network, flows, options)
+        before = ports.snapshot()
+        observed = carried(run, network)
+        dropped = total(ports.snapshot().since(before).ports.values(), "queue_drops")
     seconds = np.array([result.seconds for result in observed.results], dtype=float)
-    sent_again = observed.total("retransmissions")
     return Result(
-        figures=figures(seconds, sent_again, int(str(counts["queue_drops"]))),
+        figures=figures(seconds, observed.total("retransmissions"), dropped),
         fidelity=fidelity.verdict,
         circumstances={"fidelity_report": fidelity.report.as_dict(), **observed.sysctls},
     )
+
+
+def carried(run: Run, network: RunningNetwork) -> FlowResults:
+    """Carry the flows of `run` on a network that is up."""
+    sysctls = {"ipv4/tcp_ecn": "1", "ipv4/tcp_rto_min_us": run.text("rto_min_us")}
+    tcp_settings.tune(network, sysctls)
+    rows = zip(*(column.tolist() for column in flows_of(run)), strict=True)
+    options = tcp_flows.FlowOptions(
+        deadline_s=DEADLINE_S,
+        congestion_control=transport(run.text("transport")).control,
+        open_before=True,
+    )
+    return tcp_flows.run(network, [tcp_flows.Flow(*row) for row in rows], options)
 
 
 def figures(seconds: Floats, retransmissions: int, dropped: int) -> Row:

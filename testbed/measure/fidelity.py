@@ -88,6 +88,8 @@ class FidelityReport:
         decisive: every decisive component was measured.
         clock: "real" or "virtual"; it selects the components.
         daemon_processes: processes that served the daemons.
+        overload: the component that shows most that the machine had too much to do; None if it
+            shows nothing of that.
     """
 
     seconds: float
@@ -96,6 +98,17 @@ class FidelityReport:
     decisive: bool
     clock: str = "real"
     daemon_processes: int = 0
+    overload: Component | None = None
+
+    @property
+    def too_slow(self) -> bool:
+        """Return True if it failed by times only, on a machine that had too much to do.
+
+        Drops and deaths, of which none is permitted, are no matter of speed.
+        """
+        failed = [component for component in self.components if component.verdict == FAIL]
+        only_times = all(component.pass_limit > 0 for component in failed)
+        return bool(failed) and only_times and self.overload is not None
 
     @property
     def worst(self) -> Component:
@@ -192,12 +205,14 @@ class Fidelity:
         missing: dict[str, str] = {}
         components = [*self._link_components(missing), self._drop_component(drops)]
         decisive = not missing
+        machine: list[Component] = []
         if clock.is_virtual():
             components += self._reference_components()
         else:
-            components += _machine_components(self._load_before, load)
-            components += _wait_components(self._load_before, load, missing)
-        components += self._tick_components(daemons, missing)
+            machine += _machine_components(self._load_before, load)
+            machine += _wait_components(self._load_before, load, missing)
+        machine += self._tick_components(daemons, missing)
+        components += machine
         components += self._death_components()
         components += self._added
         return FidelityReport(
@@ -207,6 +222,7 @@ class Fidelity:
             decisive=decisive,
             clock="virtual" if clock.is_virtual() else "real",
             daemon_processes=len({row.pid for row in daemons.values()}),
+            overload=max((c for c in machine if c.verdict != PASS), key=_severity, default=None),
         )
 
     def _all_rows(self) -> dict[int, CounterRow]:

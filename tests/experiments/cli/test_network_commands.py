@@ -39,6 +39,21 @@ def name():
 
 
 @pytest.mark.kernel
+def test_daemons_run_without_real_time_priority_where_the_kernel_refuses_it(name):
+    """As a kernel with CONFIG_RT_GROUP_SCHED does in a control group without a share of it."""
+    up = ("up", "dcell:n=3,k=1", "--routing", "dr", "--rate", "20mbit", "--detach", name)
+    subprocess.run(
+        ["setpriv", "--bounding-set", "-sys_nice", *WEFT, *up],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    )
+    daemon = json.loads(weft("status", "--run", name, "h0", "--json").stdout)
+    assert (daemon["real_time"], daemon["converged"]) == (False, True)
+    assert "no real-time priority: other processes" in weft("log", "--run", name, "h0").stdout
+
+
+@pytest.mark.kernel
 def test_a_detached_network_from_up_to_down(name):
     told = weft(
         "up", "dcell:n=3,k=1", "--routing", "dr", "--rate", "20mbit", "--detach", name

@@ -1,10 +1,13 @@
 import time
 from array import array
+from bisect import bisect_right
 
 import pytest
 
 from weft.daemons.core import registry
 from weft.experiments.demo.failover_demo import links, survivors, through, watch
+from weft.experiments.engines.reachability import NOTICE_S
+from weft.testbed.linux import clock
 from weft.testbed.traffic.stream import Arrivals
 from weft.topologies import build
 
@@ -58,10 +61,41 @@ def test_a_flow_that_stalled_goes_on():
     assert after_bps == pytest.approx(8e6, rel=0.1)
 
 
-def test_a_flow_that_ended_does_not(monkeypatch):
-    from weft.experiments.engines import reachability
+class Clock:
+    """A clock that reading and waiting advance, and a flow with an arrival each ms by it."""
 
-    monkeypatch.setattr(reachability, "NOTICE_S", 0.1)
-    goes_on, stall_s, _ = watch(Flow((1.2, 0.0)), time.monotonic() - 1.5)
-    assert not goes_on
-    assert stall_s > 1.1
+    def __init__(self, monkeypatch, now_s, from_s, until_s):
+        """Begin at `now_s`, with arrivals between these times, in s from now."""
+        self.now_s = now_s
+        self.times_s = [now_s + ms / 1000 for ms in range(int(1000 * from_s), int(1000 * until_s))]
+        monkeypatch.setattr(clock, "monotonic", self.monotonic)
+        monkeypatch.setattr(clock, "sleep", self.sleep)
+
+    def monotonic(self):
+        self.now_s += 1e-5
+        return self.now_s
+
+    def sleep(self, seconds):
+        self.now_s += seconds
+
+    @property
+    def arrivals(self):
+        count = bisect_right(self.times_s, self.now_s)
+        return Arrivals(array("d", self.times_s[:count]), array("q", [1000] * count))
+
+
+@pytest.mark.parametrize("now_s", [0.1 * number for number in range(20)])
+def test_a_flow_that_stalls_for_longer_than_it_is_watched_goes_on(monkeypatch, now_s):
+    flow = Clock(monkeypatch, now_s, 2.5, 5.0)
+    goes_on, stall_s, after_bps = watch(flow, now_s)
+    assert goes_on
+    assert stall_s == pytest.approx(2.5, abs=0.05)
+    assert after_bps > 0
+
+
+def test_a_flow_that_ended_does_not(monkeypatch):
+    flow = Clock(monkeypatch, 10.0, 0.0, 0.5)
+    goes_on, stall_s, after_bps = watch(flow, 10.4)
+    assert (goes_on, after_bps) == (False, 0)
+    assert stall_s == pytest.approx(flow.now_s - 10.5, abs=0.05)
+    assert flow.now_s > 10.0 + NOTICE_S

@@ -1,14 +1,19 @@
+import math
 import sys
+from argparse import Namespace
+from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from weft.experiments.demo import first_light, link_loss
-from weft.experiments.demo.first_light import EXPERIMENT, links_to_kill
+from weft.experiments.demo.first_light import EXPERIMENT, Story, links_to_kill
 from weft.experiments.engines.reachability import around
 from weft.experiments.report import figures, style
 from weft.testbed.measure.fidelity import Component, FidelityReport
 from weft.topologies import build
+from weft.topologies.core.link import Mbps
 
 
 def test_both_kinds_of_link_die_and_the_seed_chooses():
@@ -77,6 +82,58 @@ def test_a_failed_fidelity_does_not_say_that_failed_steps_passed():
         "The steps marked FAIL did not pass"
     )
     assert "--clock" not in first_light.distrust(judged("virtual", 9.0, 5.0), passed=True)
+
+
+class SlowMachine:
+    """Of Story and network, what a measurement of TCP needs, and what iperf3 and fidelity say."""
+
+    def __init__(self, monkeypatch, share, report):
+        goodput_bps = share * 20 * Mbps * first_light.PAYLOAD_FRACTION
+        monkeypatch.setattr(first_light, "iperf", lambda *_: Namespace(goodput_bps=goodput_bps))
+        monkeypatch.setattr(first_light, "judged", self.judged)
+        self.topology = build("dcell:n=4,k=1")
+        self.report = report
+
+    @contextmanager
+    def judged(self, net, tell):
+        yield
+        tell(self.report)
+
+
+WAIT = Component("wait for a processor", 5.0, "ms", 2.0, None, "WARN", "this process")
+FAST = judged("real", 9.0, 5.0)
+
+
+@pytest.mark.parametrize(
+    ("share", "report", "passed", "mark"),
+    [
+        (0.95, replace(FAST, overload=WAIT), True, "PASS"),
+        (0.59, replace(FAST, overload=WAIT), True, "WARN"),
+        (0.59, FAST, False, "FAIL"),
+        (0.59, replace(judged("real", 1.0, 5.0), overload=WAIT), False, "FAIL"),
+    ],
+)
+def test_a_rate_fails_unless_this_machine_is_too_slow_for_it(
+    share, report, passed, mark, monkeypatch, capsys
+):
+    story = Story(SlowMachine(monkeypatch, share, report))
+    story.tcp_gets_its_rate(20 * Mbps, 1)
+    assert story.passed is passed
+    told = capsys.readouterr().err
+    assert told.startswith(mark)
+    assert ("this machine is too slow for 20 Mbit/s: 11.2" in told) is (mark == "WARN")
+    assert ("this process wait for a processor 5 ms); try --set rate_bps=2000000" in told) is (
+        mark == "WARN"
+    )
+
+
+@pytest.mark.parametrize(
+    ("pings_per_s", "pairs", "interval_ms"),
+    [(math.inf, 20, 10), (27_000, 20, 10), (6_000, 20, 10), (630, 2, 10), (53, 1, 56.6)],
+)
+def test_no_more_pairs_are_watched_than_the_machine_can_carry(pings_per_s, pairs, interval_ms):
+    assert first_light.watch_plan(pings_per_s) == (pairs, pytest.approx(interval_ms, rel=0.01))
+    assert 1000 * pairs / interval_ms <= pings_per_s / 2
 
 
 def test_a_fidelity_that_passes_is_one_line(capsys):

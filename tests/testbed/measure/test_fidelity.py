@@ -24,6 +24,7 @@ from weft.testbed.measure.fidelity import (
     gap_verdict,
     judged,
 )
+from weft.testbed.measure.ping import ping
 from weft.testbed.traffic.iperf import IperfSpec, iperf
 from weft.topologies.core.link import LinkSpec, Mbps
 
@@ -99,6 +100,37 @@ def test_what_is_decisive_and_not_measured_makes_warn_at_best():
     assert (unknown.verdict, unknown.offender) == (WARN, "dequeue gaps: not measured")
     assert report(bad, decisive=False).verdict == FAIL
     assert report(good).offender == "a 0.5 %"
+
+
+@pytest.mark.parametrize(
+    ("components", "overload", "too_slow"),
+    [
+        ((at_most("shortfall", 38, "%", 1, 5),), at_most("wait", 5, "ms", 2, None), True),
+        ((at_most("shortfall", 38, "%", 1, 5),), None, False),  # a wrong rate
+        ((at_most("shortfall", 3, "%", 1, 5),), at_most("wait", 5, "ms", 2, None), False),
+        (
+            (at_most("shortfall", 38, "%", 1, 5), at_most("unexplained drops", 1, "", 0, 0)),
+            at_most("wait", 5, "ms", 2, None),
+            False,
+        ),
+    ],
+)
+def test_a_machine_is_too_slow_if_it_shows_that_and_times_alone_are_wrong(
+    components: tuple[Component, ...], overload: Component | None, too_slow: bool
+) -> None:
+    judged_report = FidelityReport(1.0, components, {}, decisive=True, overload=overload)
+    assert judged_report.too_slow is too_slow
+
+
+@pytest.mark.kernel
+@pytest.mark.real_clock("a virtual machine has no load")
+def test_a_process_that_waits_for_a_processor_shows_an_overloaded_machine(network, monkeypatch):
+    net = network("star:n=2", LINK)
+    monkeypatch.setattr(fidelity, "WAIT_MS", (-1.0, 1e9))
+    with Fidelity(net) as watching:
+        ping(net, [(0, 1)], retries=9)  # it waits for answers
+    assert watching.report.overload
+    assert watching.report.overload.verdict == WARN
 
 
 def windows(percents: dict[int, int]) -> Gaps:

@@ -1,0 +1,58 @@
+"""Completion times on simulated packets, and on this kernel."""
+
+from __future__ import annotations
+
+import pytest
+
+from weft.experiments.demo.flow_completion import EXPERIMENT
+
+SMALL = {
+    "topology": "dcell:n=3,k=1",
+    "scheme": "dr",
+    "size_bytes": "30000",
+    "rate_mbps": "20",
+    "delay_us": "0",
+}
+
+
+def figures_of(engine: str, clock: str = "real", **values: str) -> dict:
+    (run,) = EXPERIMENT.plan({**SMALL, **values}, seeds=1, engines=[engine], clock=clock).runs
+    return dict(EXPERIMENT.measure(run).figures)
+
+
+def test_times_of_simulated_flows_are_in_order() -> None:
+    figures = figures_of("packet")
+    assert (figures["flows"], figures["unfinished"]) == (12, 0)
+    ideal_ms = 1000 * 8 * 30_000 / 20e6
+    times = figures["times_ms"]
+    assert len(times) == 100
+    assert ideal_ms < times[0] <= figures["median_ms"] <= figures["p99_ms"] <= figures["last_ms"]
+
+
+def test_flows_that_do_not_end_are_counted_and_have_no_time() -> None:
+    figures = figures_of("packet", size_bytes="1000000000", topology="dcell:n=3,k=1")
+    assert figures["unfinished"] == figures["flows"] == 12
+    assert figures["mean_ms"] is None
+
+
+@pytest.mark.kernel
+def test_linux_carries_the_same_flows() -> None:
+    figures = figures_of("kernel")
+    assert (figures["flows"], figures["unfinished"]) == (12, 0)
+    # less what the shaper lets through at once
+    assert figures["times_ms"][0] > 0.8 * 1000 * 8 * 30_000 / 20e6
+
+
+@pytest.mark.parametrize(
+    ("engine", "values", "reason"),
+    [
+        ("packet", {"scheme": "ecmp"}, "ecmp runs on switch fabrics"),
+        ("packet", {"topology": "fattree:k=4", "scheme": "lbsp"}, "reads what daemons write"),
+        ("packet", {"traffic": "incast:senders=12"}, "senders must be at most 11"),
+        ("packet", {"transport": "tcp:control=cubic"}, "no simulated congestion control"),
+        ("kernel", {"transport": "ndp"}, "transport ndp needs --engine packet"),
+    ],
+)
+def test_what_an_engine_lacks_is_refused(engine: str, values: dict[str, str], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        EXPERIMENT.plan({**SMALL, **values}, seeds=1, engines=[engine])
