@@ -99,7 +99,7 @@ def merge(lab: Keys, answer: Any, name: str) -> None:
     limits = f"{name} lets an answer set {alone}"
     if not isinstance(answer, Keys):
         raise ValueError(f"an answer has keys with values, got {quoted(answer)}; {limits}")
-    for key in answer.keys() - set(ANSWER_KEYS):
+    for key in [key for key in answer if key not in ANSWER_KEYS]:
         close = get_close_matches(key, [path[0] for path in alternatives], n=1)
         guess = f"did you mean {close[0]}? " if close else ""
         raise YamlLineError(answer.places[key], f"no key {quoted(key)}: {guess}{limits}")
