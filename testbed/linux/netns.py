@@ -282,9 +282,9 @@ def wait_until_gone(timeout_s: float = 60.0) -> None:
     It destroys namespaces in the background, in the order of their release.  So this releases one
     more, with a veth that leads into it; when the veth is deleted, all earlier ones are gone.
 
-    The kernel waits for a grace period of RCU at each port of a bridge that it deletes, one after
-    the other (netdev_rx_handler_unregister() in net/core/dev.c).  So a DCell, whose crossbars are
-    bridges, takes several times as long as a fat-tree with as many nodes.
+    For each bridge that it deletes the kernel waits for RCU callbacks (br_multicast_dev_del() in
+    net/bridge/br_multicast.c), and for a grace period at each of its ports, one after the other.
+    So a DCell, whose crossbars are bridges, takes several times as long as a fat-tree.
 
     Raises:
         TimeoutError: that took too long.
