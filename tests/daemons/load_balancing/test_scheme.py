@@ -45,7 +45,7 @@ def test_lbsps_parameters_are_those_of_the_paper() -> None:
     ("spec", "said"),
     [
         ("tcc", "did you mean ttc?"),
-        ("ecmp:seed=3", "ecmp: no parameter 'seed' (there are: ecn)"),
+        ("ecmp:seed=3", "ecmp: no parameter 'seed', did you mean seeds? (there are: ecn, seeds)"),
         ("drill:m=2", "drill: m must be at most 1, got 2"),
         ("drill:d=0", "drill: d must be at least 1, got 0"),
         ("ttc:delta=-1", "ttc: delta must be at least 0, got -1"),

@@ -84,7 +84,7 @@ def test_incast_on_wires_is_near_the_ideal_and_drawn(tmp_path):
         )
         drawn = [line.get_label() for line in figure.axes[0].get_lines()]
         figures.save(figure, tmp_path / "figure.png")
-    assert {"ndp, fabric", "tcp:control=reno, kernel"} <= set(drawn)
+    assert {"ndp, packet", "tcp:control=reno, kernel"} <= set(drawn)
 
 
 def test_few_headers_are_lost_and_asked_after():
