@@ -115,17 +115,12 @@ def configure(
     return dict(named_scheme.configure(topology, options, link_kbps))
 
 
-def registered(module: str, name: str) -> Scheme:
+def registered(module: str, name: str) -> Scheme | None:
     """Return the scheme `name` of `module`, without importing any other module of schemes.
 
-    Raises:
-        ValueError: the module registers no such scheme.
+    None if the module registers no such scheme.
     """
-    scheme: Scheme
-    for scheme in import_module(module).SCHEMES:
-        if scheme.name == name:
-            return scheme
-    raise ValueError(f"{module} registers no scheme {name}")
+    return next((scheme for scheme in import_module(module).SCHEMES if scheme.name == name), None)
 
 
 def machine(config: NodeConfig, incarnation: int) -> StateMachine:
@@ -137,7 +132,7 @@ def machine(config: NodeConfig, incarnation: int) -> StateMachine:
             since 1970 will do.
     """
     of_module = registered(config.module, config.scheme)
-    if not of_module.machine:
+    if not of_module or not of_module.machine:
         raise ValueError(f"scheme {config.scheme} has no daemons")
     return of_module.machine(config, incarnation)
 

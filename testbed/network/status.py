@@ -91,15 +91,16 @@ def flows(network: Handle) -> list[dict[str, Any]] | None:
     journal = network.run.journal
     name, _ = parse(scheme_change.routing(journal))
     module = journal["scheme_module"]
-    flow_row = registry.registered(module, name).flow_row if module else None
-    if flow_row is None:
+    # a scheme that has the daemons of another one, as ttc has those of ecmp, has no rows
+    scheme = registry.registered(module, name) if module else None
+    if not scheme or not scheme.flow_row:
         return None
     rows = []
     for node in network.plan.routers:
         name = network.plan.names[node]
         with suppress(ValueError, TimeoutError):
             answer = control_socket.ask(network.run.directory, name, "status")
-            if row := flow_row(network.topology, node, answer["protocol"]):
+            if row := scheme.flow_row(network.topology, node, answer["protocol"]):
                 rows.append({"node": name, **row})
     return rows
 
