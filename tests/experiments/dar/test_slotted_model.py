@@ -195,7 +195,7 @@ def test_the_table_measures_and_draws() -> None:
     runs = dar_table.EXPERIMENT.runs({**TINY, "skipped_us": "50", "preset": "ours"}, seeds=1)
     rows = [{**one.parameters, **dar_table.EXPERIMENT.measure(one).figures} for one in runs]
     of = {(row["scheme"], row["host_gbps"]): row for row in rows}
-    assert len(of) == 18
+    assert len(of) == 20
     for row in rows:
         assert (
             0
