@@ -7,6 +7,7 @@ import math
 import re
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.experiments.cli.options import (
@@ -112,6 +113,8 @@ def simulate(arguments: Namespace) -> int:
     from weft.experiments.cli.lab_commands import lab_from
     from weft.testbed.packets import simulation
 
+    if arguments.output and not Path(arguments.output).parent.is_dir():
+        raise ValueError(f"{arguments.output}: there is no such folder")
     lab = lab_from(arguments)
     scheme = usual(lab.topology) if lab.scheme is None else lab.scheme
     began_s = clock.monotonic()
@@ -130,13 +133,14 @@ def simulate(arguments: Namespace) -> int:
             watch=_watch(tell),
         )
     took_s = clock.monotonic() - began_s
+    speed = {"transmissions_per_s": round(outcome.transmissions / took_s)}
+    row = {"scheme": scheme, "transport": arguments.transport, **_summary(outcome), **speed}
+    if arguments.json:
+        print(json.dumps(row))
+    else:
+        show_one(row)
     if arguments.output:
         _write(outcome, arguments.output)
-    row = _summary(outcome) | {"transmissions_per_s": round(outcome.transmissions / took_s)}
-    if arguments.json:
-        print(json.dumps({"scheme": scheme, "transport": arguments.transport, **row}))
-    else:
-        show_one({"scheme": scheme, "transport": arguments.transport, **row})
     return int(outcome.unfinished > 0)
 
 
@@ -148,7 +152,7 @@ def _flows(lab: Lab, arguments: Namespace) -> PacketFlows:
 
     if arguments.flows:
         return PacketFlows.read(arguments.flows, lab.topology)
-    generator = np.random.default_rng(arguments.seed)
+    generator = np.random.default_rng(abs(arguments.seed))  # simulate() refuses one below 0
     ends = pairs(arguments.traffic, lab.topology.servers, generator)
     return PacketFlows.of((src, dst, arguments.bytes) for src, dst in ends)
 

@@ -536,10 +536,13 @@ class PacketNetwork:
         ]
 
     def flow_counters(self) -> list[TcpCounters]:
-        """Return the counters of TCP of each message that has begun."""
+        """Return the counters of TCP of each message; zeros for one without a flow of its own."""
         counters = self._library.packet_network_flow
         pointers = (counters(self._network, message) for message in range(self._messages))
-        return [TcpCounters.from_buffer_copy(pointer.contents) for pointer in pointers if pointer]
+        return [
+            TcpCounters.from_buffer_copy(pointer.contents) if pointer else TcpCounters()
+            for pointer in pointers
+        ]
 
     def port_counters(self) -> list[SimulatedPortCounters]:
         """Return the counters of all ports, in order of node and port."""

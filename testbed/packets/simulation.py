@@ -43,6 +43,8 @@ MOST_START_S, MOST_FLOWS = 10_000.0, 1 << 24
 # memory of a flow, of a packet of TCP, and of an entry of switches' tables while they are made
 FLOW_BYTES, PACKET_BYTES, TABLE_BYTES = 1_000, 32, 40
 LEAST_PAYLOAD_BYTES = 1_000
+MOST_WHOLE = 1 << 53  # that a float has exactly
+MOST_SEED = (1 << 64) - 1
 
 
 class PacketFlows(NamedTuple):
@@ -62,7 +64,7 @@ class PacketFlows(NamedTuple):
     def of(cls, rows: Iterable[Sequence[float]]) -> PacketFlows:
         """Return flows from rows of source, destination, bytes, and the start, 0 s by default.
 
-        ValueError for a row of another length.
+        ValueError for a row of another length, or a number that is not whole.
         """
         listed = [tuple(row) for row in rows]
         if others := [row for row in listed if len(row) not in (3, 4)]:
@@ -70,6 +72,10 @@ class PacketFlows(NamedTuple):
                 f"a flow is (source, destination, bytes) or has its start, too: {others[0]!r}"
             )
         table = np.array([(*row, 0.0)[:4] for row in listed], dtype=float).reshape(-1, 4)
+        whole = (table[:, :3] % 1 == 0) & (np.abs(table[:, :3]) <= MOST_WHOLE)
+        if not whole.all():
+            number = int((~whole.all(axis=1)).argmax())
+            raise ValueError(f"flow {number}: hosts and bytes are whole numbers, up to 2^53")
         src, dst, size_bytes = table[:, :3].astype(np.int64).T
         return cls(table[:, 3], src, dst, size_bytes)
 
@@ -142,6 +148,7 @@ class SimulatedFlows:
     delivered_s: when the last byte of each arrived; NaN for one that did not end.
     counters: of each flow of TCP (`sent`, `retransmissions`, `spurious`, `timeouts`, `late`, ...);
         of each host with the purified transport.
+    by_flow: True if counters are of flows.
     ports: counters of each port, in order of node and port.
     ended_s: simulated time of the last event.
     """
@@ -149,6 +156,7 @@ class SimulatedFlows:
     flows: PacketFlows
     delivered_s: NDArray[np.float64]
     counters: dict[str, NDArray[np.int64]]
+    by_flow: bool
     ports: dict[str, Any]
     ended_s: float
 
@@ -169,16 +177,8 @@ class SimulatedFlows:
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """Return what is known of each flow by name, as pandas.DataFrame() takes it."""
-        per_flow = {
-            name: values
-            for name, values in self.counters.items()
-            if len(values) == len(self.flows.src)
-        }
-        return {
-            **self.flows._asdict(),
-            "completion_s": self.completion_s,
-            **per_flow,
-        }
+        counters = self.counters if self.by_flow else {}
+        return {**self.flows._asdict(), "completion_s": self.completion_s, **counters}
 
 
 def simulate(
@@ -223,6 +223,8 @@ def simulate(
     topology = build(network) if isinstance(network, str) else network
     listed = flows if isinstance(flows, PacketFlows) else PacketFlows.of(flows)
     listed.check(topology)
+    if not 0 <= seed <= MOST_SEED:
+        raise ValueError(f"the seed must be 0 to 2^64 - 1, got {seed}")
     hosts = transports.transport(transport)
     transports.check_simulated(hosts)
     links = link_specs(topology, link, host_link, own_links)
@@ -284,7 +286,9 @@ class Simulation:
             watch(arrived_bytes / all_bytes, self.network.now_ns / 1e9)
 
         for at_s, act in self._acts(faults):
-            self.network.run_until(round(1e9 * min(at_s, deadline_s)), note, tell)
+            if at_s > deadline_s:
+                break
+            self.network.run_until(round(1e9 * at_s), note, tell)
             act()
         self.network.run_until(round(1e9 * deadline_s), note, tell)
         return self._outcome()
@@ -333,6 +337,7 @@ class Simulation:
             self.flows,
             self.delivered_s,
             as_columns(counters),
+            self.is_tcp,
             {"node": table.node, "port": table.number, "link": table.link, **as_columns(ports)},
             self.network.now_ns / 1e9,
         )

@@ -119,10 +119,10 @@ def test_a_rate_fails_unless_this_machine_is_too_slow_for_it(
     story = Story(SlowMachine(monkeypatch, share, report))
     story.tcp_gets_its_rate(20 * Mbps, 1)
     assert story.passed is passed
-    told = capsys.readouterr().err
-    assert told.startswith(mark)
-    assert ("this machine is too slow for 20 Mbit/s: 11.2" in told) is (mark == "WARN")
-    assert ("this process wait for a processor 5 ms); try --set rate_bps=2000000" in told) is (
+    printed = capsys.readouterr().err
+    assert printed.startswith(mark)
+    assert ("this machine is too slow for 20 Mbit/s: 11.2" in printed) is (mark == "WARN")
+    assert ("this process wait for a processor 5 ms); try --set rate_bps=2000000" in printed) is (
         mark == "WARN"
     )
 

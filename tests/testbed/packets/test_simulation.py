@@ -172,6 +172,18 @@ def test_flows_come_from_a_file(tmp_path: Path) -> None:
     assert {len(values) for values in columns.values()} == {2}
 
 
+def test_columns_are_of_flows_alone() -> None:
+    """Let there be as many flows as hosts, and one that does not begin in time."""
+    rows = [(0, 1, 1_000, 9.0), *((host, (host + 1) % 4, 5_000) for host in (1, 2, 3))]
+    by_tcp, by_ndp = (
+        simulate("star:n=4", "ecmp", rows, transport=name, deadline_s=1.0).columns()
+        for name in ("tcp", "ndp")
+    )
+    assert by_tcp["sent"].tolist() == [0, 4, 4, 4]
+    assert [*by_ndp] == ["start_s", "src", "dst", "size_bytes", "completion_s"]
+    assert np.isnan(by_ndp["completion_s"]).tolist() == [True, False, False, False]
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -201,6 +213,10 @@ def test_a_wrong_file_is_refused_by_its_line(tmp_path: Path, text: str, reason: 
         ("star:n=4", "ecmp", [(0, 1, 1, float("nan"))], {}, "^flow 0 begins before 0 s"),
         ("star:n=4", "ecmp", [(0, 1)], {}, "^a flow is "),
         ("star:n=4", "ecmp", [], {}, "^give 1 to"),
+        ("star:n=4", "ecmp", [(0, 1, 9), (0.5, 1, 9)], {}, "^flow 1: hosts and bytes are whole"),
+        ("star:n=4", "ecmp", [(0, 1, 10**20)], {}, "^flow 0: hosts and bytes are whole"),
+        ("star:n=4", "ecmp", [(0, 1, float("nan"))], {}, "^flow 0: hosts and bytes are whole"),
+        ("star:n=4", "ecmp", [(0, 1, 9)], {"seed": -1}, "^the seed must be 0 to"),
         ("star:n=4", "lbsp", [(0, 1, 1)], {}, "^LBSP needs a fat-tree"),
         ("fattree:k=4", "lbsp", [(0, 1, 1)], {}, "reads what daemons write"),
         ("star:n=4", "dr", [(0, 1, 1)], {}, "dr runs on server-centric networks"),
