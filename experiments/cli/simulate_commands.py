@@ -111,15 +111,30 @@ def simulate(arguments: Namespace) -> int:
     """Simulate, and print what became of the flows; return 1 if one did not end."""
     from weft.daemons.core.registry import usual
     from weft.experiments.cli.lab_commands import lab_from
-    from weft.testbed.packets import simulation
 
     if arguments.output and not Path(arguments.output).parent.is_dir():
         raise ValueError(f"{arguments.output}: there is no such folder")
     lab = lab_from(arguments)
     scheme = usual(lab.topology) if lab.scheme is None else lab.scheme
     began_s = clock.monotonic()
+    outcome = _simulated(lab, scheme, arguments)
+    per_s = outcome.transmissions / (clock.monotonic() - began_s)
+    row = {"scheme": scheme, "transport": arguments.transport, **_summary(outcome)}
+    row["transmissions_per_s"] = round(per_s)
+    if arguments.json:
+        print(json.dumps(row))
+    else:
+        show_one(row)
+    if arguments.output:
+        _write(outcome, arguments.output)
+    return int(outcome.unfinished > 0)
+
+
+def _simulated(lab: Lab, scheme: str, arguments: Namespace) -> SimulatedFlows:
+    from weft.testbed.packets import simulation
+
     with stages("simulating") as tell:
-        outcome = simulation.simulate(
+        return simulation.simulate(
             lab.topology,
             scheme,
             _flows(lab, arguments),
@@ -132,16 +147,6 @@ def simulate(arguments: Namespace) -> int:
             deadline_s=arguments.deadline_s,
             watch=_watch(tell),
         )
-    took_s = clock.monotonic() - began_s
-    speed = {"transmissions_per_s": round(outcome.transmissions / took_s)}
-    row = {"scheme": scheme, "transport": arguments.transport, **_summary(outcome), **speed}
-    if arguments.json:
-        print(json.dumps(row))
-    else:
-        show_one(row)
-    if arguments.output:
-        _write(outcome, arguments.output)
-    return int(outcome.unfinished > 0)
 
 
 def _flows(lab: Lab, arguments: Namespace) -> PacketFlows:

@@ -103,6 +103,29 @@ def test_a_failed_link_stops_its_flows_until_they_are_routed_around_it() -> None
     assert times["unnoticed"].counters["timeouts"].tolist()[0] > 3
 
 
+def test_routes_avoid_all_links_that_are_known_to_be_dead() -> None:
+    """Let the second failure be known while the first one lasts: no flow goes back to that."""
+    topology = build("dcell:n=4,k=1")
+    faults = [
+        Fault([topology.link("h0-h4")], 0.0, 0.01),
+        Fault([topology.link("h1-h8")], 0.02, 0.03),
+    ]
+    rows = [(0, 4, 5_000_000), (0, 4, 5_000_000, 0.05)]
+    outcome = simulate(topology, "bfs", rows, link=LINK, faults=faults, deadline_s=5.0)
+    assert outcome.unfinished == 0
+
+
+def test_a_failure_after_the_end_drops_nothing() -> None:
+    link = build("star:n=3").link("h2-r0")
+    rows = [(0, 2, 10_000_000), (1, 2, 10_000_000)]
+    outcomes = [
+        simulate("star:n=3", "ecmp", rows, link=LINK, faults=faults, deadline_s=0.01)
+        for faults in ((), (Fault([link], 0.02),))
+    ]
+    assert outcomes[0].unfinished == 2
+    assert outcomes[0].ports["dropped"].tolist() == outcomes[1].ports["dropped"].tolist()
+
+
 def test_switches_route_around_links_that_they_know_to_be_dead() -> None:
     """Let a fat-tree lose an uplink of a rack; flows hashed to it wait until it is known."""
     topology = build("fattree:k=4")
