@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from weft.testbed.linux import libbpf
+from weft.testbed.linux import compiled, libbpf
 
 TYPE = struct.Struct("=III")  # name, info, size or type
 MEMBER = struct.Struct("=III")  # name, type, offset in bits
@@ -70,10 +70,10 @@ def layouts(path: Path) -> Mapping[str, StructLayout]:
     """Return every struct of integers in an object file, by name.
 
     Raises:
-        BpfError: the file is missing, or has no BTF.
+        NotCompiledError: the file is missing or older than its sources.
+        BpfError: it has no BTF.
     """
-    if not path.exists():
-        raise libbpf.missing(path)
+    compiled.require(path)
     with closing(Types(path)) as types:
         structs = {}
         for number in range(1, len(types)):

@@ -17,7 +17,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from weft.testbed.linux import netlink, tc
+from weft.testbed.linux import compiled, netlink, tc
 from weft.testbed.linux.closing import Closing
 from weft.testbed.linux.interface import Device
 from weft.testbed.linux.netlink import NetlinkMessage
@@ -41,11 +41,6 @@ _loading = allocate_lock()  # libbpf has one printer for all threads
 
 class BpfError(OSError):
     """Failure to load or attach a program, with the messages of libbpf and the verifier."""
-
-
-def missing(path: Path) -> BpfError:
-    """Return the error for a program that is not compiled."""
-    return BpfError(2, f"{path} is missing: make bpf compiles it (needs clang and libbpf-dev)")
 
 
 _POINTER, _INT, _U32, _TEXT = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_char_p
@@ -282,10 +277,10 @@ class Object(Closing, Maps):
             entries: number of entries by map, in place of the source's.
 
         Raises:
+            NotCompiledError: it is missing or older than its sources.
             BpfError: with the messages of libbpf.
         """
-        if not path.exists():
-            raise missing(path)
+        compiled.require(path)
         self._links: list[int] = []
         with listening() as messages:
             self._object = library().bpf_object__open_file(os.fsencode(path), None)

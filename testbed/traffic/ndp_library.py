@@ -34,6 +34,7 @@ from weft.daemons.transport.packets import (
 )
 from weft.daemons.transport.parameters import Parameters
 from weft.daemons.transport.results import Delivered, EndpointCounters, Finished, reason
+from weft.testbed.linux import compiled
 
 PATH = Path(__file__).with_name("libndp.so")
 NEVER = (1 << 64) - 1
@@ -207,8 +208,7 @@ def library(path: Path = PATH) -> ctypes.CDLL:
     Raises:
         OSError: it is not compiled, or from another version.
     """
-    if not path.exists():
-        raise OSError(f"{path} is missing: `make bpf` compiles it")
+    compiled.require(path)
     libndp = ctypes.CDLL(str(path), use_errno=True)
     functions: list[FunctionTypes] = [
         ("ndp_new", c_void_p, [POINTER(CParameters)]),

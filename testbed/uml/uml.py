@@ -32,7 +32,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from weft.testbed.linux import clock
+from weft.testbed.linux import clock, compiled
 from weft.testbed.uml import channels, confinement, virtual_kernel
 from weft.testbed.uml.channels import Channels
 from weft.testbed.uml.host_questions import OutsideHost
@@ -252,9 +252,8 @@ def _core(core: int | None) -> int:
 
 
 def _kernel(virtual: VirtualClock | None) -> str:
-    """Return the kernel to boot; raise FileNotFoundError with the way to get it."""
-    if not PRELOADED.exists():
-        raise FileNotFoundError(f"{PRELOADED.name} is missing: make setup")
+    """Return the kernel to boot; raise OSError with the way to get it."""
+    compiled.require(PRELOADED)
     if virtual:
         return str(virtual_kernel.require())
     if not installed():

@@ -220,7 +220,7 @@ def cheapest(engine, clock):
     return runs
 
 
-@pytest.mark.parametrize("engine", ["graph", "fabric"])
+@pytest.mark.parametrize("engine", ["graph", "fabric", "packet"])
 def test_a_sample_of_the_set_is_the_same_when_it_is_measured_again(engine):
     for name, (run, wall_s) in cheapest(engine, "real").items():
         if wall_s <= QUICK_S:

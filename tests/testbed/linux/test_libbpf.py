@@ -39,11 +39,6 @@ def program(tmp_path, compiled):
     return build
 
 
-def test_a_missing_object_says_how_to_make_it(tmp_path):
-    with pytest.raises(BpfError, match=r"x\.bpf\.o is missing: make bpf compiles it"):
-        Object(tmp_path / "x.bpf.o")
-
-
 @pytest.mark.kernel
 def test_a_refusal_has_the_words_of_libbpf_and_of_the_verifier(program, tmp_path):
     garbage = tmp_path / "garbage.bpf.o"
