@@ -1,4 +1,4 @@
-"""What `make bpf` compiles: refused if it is missing, or older than its sources."""
+"""Programs and libraries in C that `make bpf` compiles, compared with their sources."""
 
 from __future__ import annotations
 
