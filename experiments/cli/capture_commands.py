@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.experiments.cli.options import Commands, add_command, add_flag, add_run
+from weft.experiments.cli.options import Commands, add_command, add_flag, add_output, add_run
 from weft.experiments.runner.ownership import owned_by_caller
 from weft.testbed.linux.process import need_root
 
@@ -34,12 +34,11 @@ def add_commands(commands: Commands) -> None:
         metavar="LINK|NODE",
         help="link such as h0-w0, both directions, or node such as h0, all ports",
     )
-    parser.add_argument(
-        "-w",
-        "--write",
+    add_output(
+        parser,
+        "write DIR/LINK.pcapng, or DIR/RUN.pcapng over machines; create DIR if necessary",
         metavar="DIR",
         required=True,
-        help="write DIR/LINK.pcapng, or DIR/RUN.pcapng over machines; create DIR if necessary",
     )
     parser.add_argument(
         "--file-kb", type=int, default=0, metavar="N", help="start another file at N kB"
@@ -127,8 +126,8 @@ def _capture_on_machines(run: SpreadRun, arguments: Namespace) -> int:
 
 
 def _folder(arguments: Namespace) -> Path:
-    """Return the folder of --write, which exists from now on."""
-    folder = Path(arguments.write)
+    """Return the folder of --output, which exists from now on."""
+    folder = Path(arguments.output)
     with owned_by_caller(folder):
         folder.mkdir(parents=True, exist_ok=True)
     return folder

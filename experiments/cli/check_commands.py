@@ -72,7 +72,8 @@ def add_commands(commands: Commands) -> None:
         "--seed",
         type=int,
         default=1,
-        help="seed of all randomness under the virtual clock; default: 1",
+        metavar="N",
+        help="seed of all randomness; default: 1 (--clock virtual)",
     )
     add_json(parser)
     add_flag(parser, "--csv", help="print the grades of --answers as CSV")
@@ -87,6 +88,7 @@ def add_commands(commands: Commands) -> None:
     )
     parser.add_argument("lab", metavar="LAB", help="file such as lab.yaml")
     add_flag(parser, "--dry-run", help="print the changes and make none")
+    add_json(parser)
     add_run(parser)
 
 
@@ -334,8 +336,10 @@ def apply(arguments: Namespace) -> int:
     lab = parse(text_of(arguments.lab), name=arguments.lab)
     network = RunningNetwork.open(arguments.run)
     changes = link_changes.changes(network, lab)
-    for change in changes:
-        print(change)
+    if arguments.json:
+        print(json.dumps([change.row() for change in changes]))
+    else:
+        print(*changes, sep="\n", end="\n" * bool(changes))
     if not changes:
         print(f"{network.run.id} has the links of {arguments.lab}", file=sys.stderr)
     if not arguments.dry_run:

@@ -24,6 +24,7 @@ from weft.testbed.linux.signals import STOPS
 from weft.topologies.core.grammar import printable, unknown
 
 DESCRIPTION = "Data-center routing on a real Linux kernel."
+HELP_COLUMN = 24  # of the texts of every --help
 MOST_CHARACTERS, LAST_CHARACTERS = 2000, 500  # of an error, and of its end
 COMPLETING = "_ARGCOMPLETE"  # environment variable of a shell that asks for completions
 COMMANDS = {  # of each module of this folder that adds some, in the order of `weft --help`
@@ -49,12 +50,31 @@ COMMANDS = {  # of each module of this folder that adds some, in the order of `w
 }
 
 
+class HelpText(argparse.HelpFormatter):
+    """Help whose texts begin in one column for every command; positional arguments in capitals."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=HELP_COLUMN)
+        self._action_max_length = HELP_COLUMN  # otherwise that of the command's longest option
+
+    def _get_default_metavar_for_positional(self, action: argparse.Action) -> str:
+        return action.dest.upper()
+
+
+class HelpTextAsWritten(HelpText, argparse.RawDescriptionHelpFormatter):
+    """Help that keeps the lines of its epilog."""
+
+
 class Parser(argparse.ArgumentParser):
     """Raise ValueError, in one line, where argparse would print its usage and exit.
 
     Words after -- are the attribute `program` of a command that has [] as its default.  argparse
     would drop the -- together with the difference that it makes.
     """
+
+    def __init__(self, *, as_written: bool = False, **options: Any) -> None:
+        formatter = HelpTextAsWritten if as_written else HelpText
+        super().__init__(formatter_class=formatter, **options)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         if self.get_default("program") is None:
@@ -151,7 +171,7 @@ def carry_out(argv: list[str]) -> int:
     from weft.experiments.cli.cluster_commands import forwarded
 
     completing = COMPLETING in os.environ
-    top = parser([] if completing else argv)
+    top = parser(os.environ.get("COMP_LINE", "").split()[1:] if completing else argv)
     if completing:
         from weft.experiments.cli.completion import complete
 

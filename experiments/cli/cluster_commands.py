@@ -199,7 +199,11 @@ def up(lab: Lab, routing: str, arguments: Namespace) -> int:
         "parts": [asdict(part) for part in parts],
     }
     durations_s = _launch(arguments.detach, journal)
-    print(f"{arguments.detach} is up: {_summary(lab, parts, durations_s)}", file=sys.stderr)
+    if arguments.json:
+        facts = {"run": arguments.detach, "topology": lab.topology.spec}
+        print(json.dumps({**facts, **described(lab, parts), "stages_s": durations_s}))
+    else:
+        print(f"{arguments.detach} is up: {_summary(lab, parts, durations_s)}", file=sys.stderr)
     return 0
 
 

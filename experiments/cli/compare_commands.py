@@ -38,7 +38,7 @@ def add_commands(commands: Commands) -> None:
     )
     parser.add_argument("b", metavar="B", help="like A; ratios are B over A")
     parser.add_argument(
-        "--figure", metavar="NAME[,NAME...]", default="", help="compare only these columns"
+        "--columns", metavar="KEY[,KEY...]", default="", help="compare only these columns"
     )
     parser.add_argument(
         "--by",
@@ -62,7 +62,7 @@ def compare(arguments: Namespace) -> int:
     if not pairs:
         counts = f"{len(a)} runs of {arguments.a} and {len(b)} of {arguments.b}"
         raise ValueError(f"{experiment.name}: {counts}, none of which agree in the rest")
-    ratios = comparison.ratios(pairs, figure_names(experiment, arguments.figure, pairs), by)
+    ratios = comparison.ratios(pairs, figure_names(experiment, arguments.columns, pairs), by)
     rows = [ratio.row() for ratio in ratios]
     if arguments.json:
         print(json.dumps(rows, indent=1))

@@ -6,13 +6,16 @@ argcomplete reads commands and options from the parser; an argument's name selec
 from __future__ import annotations
 
 from argparse import Action, ArgumentParser, Namespace, _SubParsersAction
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft.experiments.cli.options import Commands, add_command
 from weft.experiments.runner import definition
 from weft.testbed.runs import run
+
+if TYPE_CHECKING:
+    from weft.topologies.core.topology import Topology
 
 Completer = Callable[..., Iterable[str]]
 SHELLS = ("bash", "zsh", "fish")
@@ -71,7 +74,16 @@ def completer(action: Action) -> Completer | None:
         "scheme": schemes,
         "run": live_runs,
         "set": assignments,
+        "engine": engines,
+        "node": nodes,
+        "only_to": nodes,
+        "src": nodes,
+        "dst": nodes,
+        "link": links,
+        "fail": links,
     }
+    if action.dest == "what":  # of several commands; the metavar says what is meant
+        return links_and_nodes if "LINK" in str(action.metavar) else catalogued
     return completers.get(action.dest)
 
 
@@ -99,6 +111,48 @@ def schemes(**_: Any) -> list[str]:
     from weft.daemons.core import registry
 
     return list(registry.schemes())
+
+
+def engines(**_: Any) -> Sequence[str]:
+    """Return the names of engines."""
+    return definition.ENGINES
+
+
+def catalogued(**_: Any) -> list[str]:
+    """Return what `weft list` takes."""
+    from weft.experiments.cli.graph_commands import SECTIONS
+    from weft.topologies import modules
+
+    return [*SECTIONS, *modules(), *schemes()]
+
+
+def nodes(parsed_args: Namespace | None = None, **_: Any) -> list[str]:
+    """Return the names of the nodes of the network that the command line names."""
+    network = _topology(parsed_args)
+    return [network.naming.name(node) for node in range(network.nodes)] if network else []
+
+
+def links(parsed_args: Namespace | None = None, **_: Any) -> list[str]:
+    """Return the names of the links of the network that the command line names."""
+    network = _topology(parsed_args)
+    return [network.link_name(link) for link in range(len(network.links))] if network else []
+
+
+def links_and_nodes(parsed_args: Namespace | None = None, **_: Any) -> list[str]:
+    """Return the names of links and nodes."""
+    return [*links(parsed_args), *nodes(parsed_args)]
+
+
+def _topology(arguments: Namespace | None) -> Topology | None:
+    """Return the network of the argument `topology`, or of the run; None if there is none."""
+    from weft.testbed.network.handle import Handle
+    from weft.topologies import build
+
+    with suppress(ValueError, OSError):
+        if spec := getattr(arguments, "topology", None):
+            return build(spec)
+        return Handle.open(getattr(arguments, "run", None)).topology
+    return None
 
 
 def assignments(prefix: str = "", parsed_args: Namespace | None = None, **_: Any) -> Iterator[str]:

@@ -93,7 +93,10 @@ def list_all(arguments: Namespace) -> int:
 def section_entries(title: str) -> list[dict[str, Any]]:
     """Return the entries of a section of `weft list`."""
     from weft.experiments.cli.catalogue import catalogue
+    from weft.experiments.runner.definition import questions
 
+    if title == "experiments":
+        return [{"name": name, "question": text} for name, text in questions().items()]
     _, kinds = SECTIONS[title]
     entries = [entry for part in catalogue(*kinds).values() for entry in part]
     return [*entries, GRAPH_FILE] if title == "networks" else entries

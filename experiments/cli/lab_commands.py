@@ -53,8 +53,8 @@ def add_commands(commands: Commands) -> None:
     parser.add_argument(
         "--jitter", metavar="TIME", help="vary the delay by up to this, such as 1ms; needs netem"
     )
-    parser.add_argument("--rate", help="rate such as 2mbit")
-    parser.add_argument("--queue", type=int, help="queue at each end in packets")
+    parser.add_argument("--rate", metavar="RATE", help="rate such as 2mbit")
+    parser.add_argument("--queue", type=int, metavar="N", help="queue at each end in packets")
     add_flag(parser, "--clear", help="restore the planned link")
     add_run(parser, "link")
 

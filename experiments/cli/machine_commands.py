@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import traceback
-from argparse import REMAINDER, Namespace, RawDescriptionHelpFormatter
+from argparse import REMAINDER, Namespace
 from pathlib import Path
 
 from weft.experiments.cli.options import (
@@ -47,7 +47,7 @@ def add_commands(commands: Commands) -> None:
         mn,
         "run a Mininet script, or Mininet's mn, on weft's networks (docs/mininet.md)",
         epilog=EPILOG,
-        formatter_class=RawDescriptionHelpFormatter,
+        as_written=True,
         add_help=False,
         prefix_chars="\0",  # options belong to the script or to mn
     ).add_argument("argv", nargs=REMAINDER, metavar="SCRIPT ARGUMENTS | OPTIONS")
@@ -61,13 +61,19 @@ def _add_uml(commands: Commands) -> None:
         "--clock",
         choices=["real", "virtual"],
         default="real",
-        help="virtual: computing takes no time",
+        help="virtual: computing takes no time; default: real",
     )
     parser.add_argument(
-        "--seed", type=int, default=1, help="seed of all randomness under the virtual clock"
+        "--seed",
+        type=int,
+        default=1,
+        metavar="N",
+        help="seed of all randomness; default: 1 (--clock virtual)",
     )
     add_syscall_cost(parser, 0)
-    parser.add_argument("--core", type=int, help="processor core to run on; default: any")
+    parser.add_argument(
+        "--core", type=int, metavar="N", help="processor core to run on; default: any"
+    )
     parser.add_argument(
         "--memory-mb",
         type=int,

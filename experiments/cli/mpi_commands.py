@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ from weft.experiments.cli.options import (
     Commands,
     add_command,
     add_flag,
+    add_json,
     add_network,
     add_run,
     add_virtual_clock,
@@ -38,6 +40,7 @@ def add_commands(commands: Commands) -> None:
         "print the host of each rank, a line each, as a host file for mpirun",
     )
     _add_placement(parser)
+    add_json(parser)
     add_run(parser)
     _add_mpirun(commands)
 
@@ -62,7 +65,7 @@ def _add_mpirun(commands: Commands) -> None:
     parser.usage = "weft mpirun TOPOLOGY [OPTIONS] -- PROGRAM [ARGUMENTS]"
     parser.set_defaults(program=[])
     # options of `weft up` that this command lacks
-    parser.set_defaults(detach=None, view=False, nat=False, dry_run=False, pace=None)
+    parser.set_defaults(detach=None, view=False, nat=False, dry_run=False, pace=None, json=False)
 
 
 def _add_placement(parser: ArgumentParser) -> None:
@@ -98,8 +101,8 @@ def hosts(arguments: Namespace) -> int:
 
     network = spread(arguments.run) or RunningNetwork.open(arguments.run)
     topology = network.topology
-    for host in _placed(topology, arguments):
-        print(topology.naming.name(host))
+    names = [topology.naming.name(host) for host in _placed(topology, arguments)]
+    print(json.dumps(names) if arguments.json else "\n".join(names))
     return 0
 
 

@@ -42,6 +42,7 @@ def add_commands(commands: Commands) -> None:
     parser.add_argument(
         "--machines", metavar="FILE", help="clean the machines in FILE, too (docs/machines.md)"
     )
+    add_json(parser)
 
 
 def _add_up(commands: Commands) -> None:
@@ -64,6 +65,7 @@ def _add_up(commands: Commands) -> None:
         help="connect hosts to this machine, and to its network if it forwards; needs nft",
     )
     add_flag(parser, "--dry-run", help="print the plan as commands and create nothing")
+    add_flag(parser, "--json", help="print JSON; needs --detach")
     add_trust(parser)
     add_virtual_clock(parser)
     parser.add_argument(
@@ -129,8 +131,8 @@ def _add_daemons(commands: Commands) -> None:
     add_run(add_command(commands, "rekey", rekey, "replace the key that seals daemons' messages"))
 
     parser = add_command(commands, "daemon", daemon, "run one node's daemon in the foreground")
+    parser.add_argument("node", help="name or label")
     parser.add_argument("scheme", nargs="?", help="scheme; default: the run's")
-    parser.add_argument("--node", required=True, help="name or label")
     add_flag(parser, "--stop", help="stop the node's daemon; its routes stay")
     add_run(parser)
 
@@ -170,7 +172,7 @@ def up(arguments: Namespace) -> int:
     }
     need_root()
     if arguments.detach is not None:
-        return _detach(lab, routing, arguments.detach, settings, view=arguments.view)
+        return _detach(lab, routing, settings, arguments)
     return _foreground(lab, routing, settings, view=arguments.view)
 
 
@@ -181,6 +183,8 @@ def checked_scheme(lab: Lab, arguments: Namespace) -> str:
     from weft.testbed.plan.plane_selection import has_daemons
     from weft.testbed.runs.run import require_name
 
+    if arguments.json and (arguments.detach is None or arguments.dry_run):
+        raise ValueError("--json needs --detach NAME, and no --dry-run: it prints what came up")
     bring_up.require_processes(lab.packed)
     if arguments.detach is not None:
         require_name(arguments.detach)
@@ -192,7 +196,7 @@ def checked_scheme(lab: Lab, arguments: Namespace) -> str:
     return routing
 
 
-def _detach(lab: Lab, routing: str, name: str, settings: dict[str, Any], *, view: bool) -> int:
+def _detach(lab: Lab, routing: str, settings: dict[str, Any], arguments: Namespace) -> int:
     from weft.experiments.cli.view_commands import show_view
     from weft.experiments.runner.console import stages
     from weft.testbed.labs import running_lab
@@ -200,17 +204,25 @@ def _detach(lab: Lab, routing: str, name: str, settings: dict[str, Any], *, view
 
     with stages("bringing up") as progress:
         network = RunningNetwork.create(
-            lab.topology, scheme=routing, name=name, detached=True, progress=progress, **settings
+            lab.topology,
+            scheme=routing,
+            name=arguments.detach,
+            detached=True,
+            progress=progress,
+            **settings,
         )
         try:
             running_lab.begin(network, lab.commands)
         except BaseException:
             network.down()
             raise
-    print(f"{network.run.id} is up: {summary(network)}", file=sys.stderr)
+    if arguments.json:
+        print(json.dumps(network_facts(network)))
+    else:
+        print(f"{network.run.id} is up: {summary(network)}", file=sys.stderr)
     _warn_of_forwarding(outwards=settings["outwards"])
     network.close()
-    if view:
+    if arguments.view:
         show_view(network.run)
     return 0
 
@@ -262,6 +274,20 @@ def summary(network: RunningNetwork) -> str:
     if network.processes:
         sizes += f", {len(network.rows())} daemons in {network.processes} processes"
     return f"{topology.spec}, {sizes}, in {duration(sum(network.stages.values()))} ({stages})"
+
+
+def network_facts(network: RunningNetwork) -> dict[str, Any]:
+    """Return the name, the sizes and the seconds of each stage of a bring-up, JSON-able."""
+    topology = network.topology
+    return {
+        "run": network.run.id,
+        "topology": topology.spec,
+        "servers": topology.servers,
+        "switches": topology.switches,
+        "links": len(topology.links),
+        "daemons": len(network.rows()) if network.processes else 0,
+        "stages_s": network.stages,
+    }
 
 
 def exec_(arguments: Namespace) -> int:
@@ -457,7 +483,10 @@ def clean(arguments: Namespace) -> int:
         removed = cluster_commands.clean(arguments.machines, arguments.run)
     else:
         removed = remove_dead_runs(arguments.run)
-    print(f"removed {', '.join(removed)}" if removed else "nothing to remove", file=sys.stderr)
+    if arguments.json:
+        print(json.dumps({"removed": removed}))
+    else:
+        print(f"removed {', '.join(removed)}" if removed else "nothing to remove", file=sys.stderr)
     return 0
 
 
@@ -476,8 +505,9 @@ def daemon(arguments: Namespace) -> int:
 
     if spread_run := spread(arguments.run):
         scheme_there = [arguments.scheme] * (arguments.scheme is not None)
-        words = ["daemon", *scheme_there, *["--stop"] * arguments.stop]
-        spread_run.execute(spread_run.home(arguments.node), words, ["--node", arguments.node])
+        words = ["daemon", *["--stop"] * arguments.stop]
+        options = [arguments.node, *scheme_there]
+        spread_run.execute(spread_run.home(arguments.node), words, options)
     network = _open(arguments.run)
     if arguments.stop:
         control.stop(network.run.directory, _node_name(network, arguments.node))

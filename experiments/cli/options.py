@@ -91,6 +91,7 @@ def add_network(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--routing",
+        metavar="SCHEME",
         help="scheme, static or none; default: dr on server-centric networks, else ecmp",
     )
     _add_links(parser)
@@ -105,13 +106,17 @@ def add_network(parser: ArgumentParser) -> None:
 def _add_links(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--rate",
+        metavar="RATE",
         help="rate of every link, such as 20mbit; default: as fast as the machine forwards",
     )
     parser.add_argument(
         "--host-rate",
+        metavar="RATE",
         help="rate of the links between hosts and switches of a fabric; default: --rate",
     )
-    parser.add_argument("--queue", type=int, help="queue of a port in packets; default 250")
+    parser.add_argument(
+        "--queue", type=int, metavar="N", help="queue of a port in packets; default: 250"
+    )
     parser.add_argument(
         "--trim",
         type=int,
@@ -123,12 +128,14 @@ def _add_links(parser: ArgumentParser) -> None:
         "--headers",
         type=int,
         metavar="N",
-        help="queue of headers at a port that trims; default 1125",
+        help="queue of headers at a port that trims; default: 1125",
     )
     parser.add_argument(
-        "--mtu", type=int, metavar="BYTES", help="MTU of every link; default 1500; needs --rate"
+        "--mtu", type=int, metavar="BYTES", help="MTU of every link; default: 1500; needs --rate"
     )
-    parser.add_argument("--delay", help="one-way delay of every link, such as 1ms; needs --rate")
+    parser.add_argument(
+        "--delay", metavar="TIME", help="one-way delay of every link, such as 1ms; needs --rate"
+    )
 
 
 def add_virtual_clock(parser: ArgumentParser) -> None:
@@ -137,10 +144,15 @@ def add_virtual_clock(parser: ArgumentParser) -> None:
         "--clock",
         choices=["real", "virtual"],
         default="real",
-        help="virtual: exact, computing takes no time; needs --rate and no root",
+        help="virtual: exact, computing takes no time; needs --rate and no root; default: real",
     )
     add_costs(parser, None)
-    parser.add_argument("--seed", type=int, help="seed of all randomness (--clock virtual)")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        metavar="N",
+        help="seed of all randomness; default: 1 (--clock virtual)",
+    )
 
 
 def add_results(parser: ArgumentParser) -> None:
@@ -154,9 +166,11 @@ def add_json(parser: ArgumentParser) -> None:
     add_flag(parser, "--json", help="print JSON")
 
 
-def add_output(parser: ArgumentParser, help: str) -> None:
-    """Add --output, a file."""
-    parser.add_argument("-o", "--output", metavar="FILE", help=help)
+def add_output(
+    parser: ArgumentParser, help: str, *, metavar: str = "FILE", required: bool = False
+) -> None:
+    """Add --output, a file or, by its `metavar`, a folder."""
+    parser.add_argument("-o", "--output", metavar=metavar, required=required, help=help)
 
 
 def add_costs(parser: ArgumentParser, default: int | None) -> None:
@@ -166,7 +180,7 @@ def add_costs(parser: ArgumentParser, default: int | None) -> None:
         type=int,
         metavar="N",
         default=default,
-        help="processor time for each packet that arrives at a node, in ns (0; --clock virtual)",
+        help="processor time for each packet at each node, in ns; default: 0 (--clock virtual)",
     )
     add_syscall_cost(parser, default)
 
@@ -178,5 +192,5 @@ def add_syscall_cost(parser: ArgumentParser, default: int | None) -> None:
         type=int,
         metavar="N",
         default=default,
-        help="processor time for each system call, in ns (0; --clock virtual)",
+        help="processor time for each system call, in ns; default: 0 (--clock virtual)",
     )

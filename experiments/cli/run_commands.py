@@ -76,7 +76,7 @@ def add_measuring_options(parser: ArgumentParser) -> None:
     )
     group = parser.add_mutually_exclusive_group()
     add_flag(group, "--resume", help="measure only runs that are not stored (the default)")
-    add_flag(group, "--fresh", "--no-resume", help="measure stored runs again")
+    add_flag(group, "--fresh", help="measure stored runs again")
 
 
 def add_experiment_options(

@@ -59,7 +59,7 @@ def add_commands(commands: Commands) -> None:
         help="route around a failed link after this time, such as 10ms; default: never",
     )
     parser.add_argument(
-        "--deadline-s",
+        "--timeout-s",
         metavar="S",
         type=seconds,
         default=60.0,
@@ -144,7 +144,7 @@ def _simulated(lab: Lab, scheme: str, arguments: Namespace) -> SimulatedFlows:
             own_links=lab.own_links,
             seed=arguments.seed,
             faults=_faults(lab, arguments),
-            deadline_s=arguments.deadline_s,
+            deadline_s=arguments.timeout_s,
             watch=_watch(tell),
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,6 +52,7 @@ def add_commands(commands: Commands) -> None:
     )
     add_experiment_options(parser, "draw only these values", optional=True)
     add_output(parser, ".png, .pdf or .svg; for every experiment a folder (--results)")
+    add_flag(parser, "--json", help="print the names of the files as JSON")
     _add_clock(parser)
 
     parser = add_command(
@@ -62,7 +64,7 @@ def add_commands(commands: Commands) -> None:
     )
     add_experiment_options(parser, "write only these values")
     formats = ("csv", "json", "parquet")
-    parser.add_argument("--format", choices=formats, default="csv", help="format (csv)")
+    parser.add_argument("--format", choices=formats, default="csv", help="format; default: csv")
     add_output(parser, "write this file; default: standard output")
     add_flag(parser, "--provenance", help="add code, machine and read-back to each row; JSON only")
     _add_clock(parser)
@@ -72,6 +74,7 @@ def add_commands(commands: Commands) -> None:
     )
     add_results(parser)
     add_output(parser, "write this HTML file; default: report.html beside the results")
+    add_flag(parser, "--json", help="print the names of the files as JSON")
 
 
 def _add_clock(parser: ArgumentParser) -> None:
@@ -125,13 +128,23 @@ def plot(arguments: Namespace) -> int:
     """Draw the stored runs of an experiment, or of every experiment."""
     name = arguments.experiment
     if not name:
-        return plot_each(arguments)
+        return print_paths(plot_each(arguments), as_json=arguments.json)
     experiment, entries = stored(name, arguments)
-    draw(experiment, entries, Path(arguments.output or f"{arguments.results}/{name}.png"))
+    output = Path(arguments.output or f"{arguments.results}/{name}.png")
+    return print_paths(draw(experiment, entries, output), as_json=arguments.json)
+
+
+def print_paths(paths: Iterable[Path], *, as_json: bool) -> int:
+    """Print each of `paths` once it is written, or all as JSON."""
+    if as_json:
+        print(json.dumps([str(path) for path in paths]))
+        return 0
+    for path in paths:
+        print(path)
     return 0
 
 
-def plot_each(arguments: Namespace) -> int:
+def plot_each(arguments: Namespace) -> Iterator[Path]:
     """Draw every stored experiment, or the pages' figures of the published set, into --output."""
     from weft.experiments.report.figures import FORMATS
     from weft.experiments.report.published import PublishedSet, results_in
@@ -143,8 +156,8 @@ def plot_each(arguments: Namespace) -> int:
     with owned_by_caller(folder):
         folder.mkdir(parents=True, exist_ok=True)
     if isinstance(store, PublishedSet):
-        draw_page_figures(store, folder)
-        return 0
+        yield from draw_page_figures(store, folder)
+        return
     names = store.experiments()
     if not names:
         raise ValueError(f"nothing is stored in {arguments.results}; weft run measures")
@@ -154,32 +167,34 @@ def plot_each(arguments: Namespace) -> int:
         except ValueError as error:  # of a former experiment, or of a former version
             say(f"weft: {name} is not drawn: {error}")
         else:
-            draw(experiment, entries, folder / f"{name}.png")
-    return 0
+            yield from draw(experiment, entries, folder / f"{name}.png")
 
 
-def draw_page_figures(published: PublishedSet, folder: Path) -> None:
-    """Draw the figures of the pages into `folder`."""
+def draw_page_figures(published: PublishedSet, folder: Path) -> Iterator[Path]:
+    """Draw the figures of the pages into `folder`; yield their paths."""
     from weft.experiments.report.page_figures import page_figures
 
     for figure in page_figures():
         with owned_by_caller(folder / f"{figure.name}.png"):
             path = figure.draw(published, folder)
         if path:
-            print(path)
+            yield path
         else:
             say(f"weft: {figure.name} is not drawn: {figure.experiment} has no such row")
 
 
-def draw(experiment: Experiment, entries: Entries, output: Path) -> None:
-    """Draw one figure for each clock; the name of a further clock is added to the file's name."""
+def draw(experiment: Experiment, entries: Entries, output: Path) -> Iterator[Path]:
+    """Draw one figure for each clock, and yield its path.
+
+    The name of a further clock is added to the file's name.
+    """
     from weft.experiments.report import figures
 
     for number, (clock, of_clock) in enumerate(figures.by_clock(entries).items()):
         path = output.with_name(f"{output.stem}.{clock}{output.suffix}") if number else output
         with owned_by_caller(path):
             figures.plot(experiment, of_clock, path)
-        print(path)
+        yield path
 
 
 def export(arguments: Namespace) -> int:
@@ -223,5 +238,4 @@ def report(arguments: Namespace) -> int:
     text = page(tables, machines(tables), store.rows, store.size())
     with owned_by_caller(output):
         output.write_text(text, encoding="utf-8")
-    print(output)
-    return 0
+    return print_paths([output], as_json=arguments.json)

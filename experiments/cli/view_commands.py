@@ -42,14 +42,14 @@ def _add_rates(parser: ArgumentParser) -> None:
         type=float,
         default=10.0,
         metavar="N",
-        help="readings of counters a second (10)",
+        help="readings of counters a second; default: 10",
     )
     parser.add_argument(
         "--pairs",
         type=int,
         default=16,
         metavar="N",
-        help="pairs of servers to ping every 50 ms, 0 for none (16)",
+        help="pairs of servers to ping every 50 ms, 0 for none; default: 16",
     )
 
 

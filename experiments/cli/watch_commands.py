@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -26,6 +27,7 @@ def add_commands(commands: Commands) -> None:
         "node", nargs="?", help=f"name or label; {SUPERVISOR} for the process that starts daemons"
     )
     add_flag(parser, "-f", "--follow", help="print new lines until Ctrl-C")
+    add_flag(parser, "--json", help="print a line of JSON for each line")
     add_run(parser)
 
 
@@ -33,11 +35,13 @@ def log(arguments: Namespace) -> int:
     """Print logs; tail(1) follows them."""
     from weft.experiments.cli.cluster_commands import spread
 
+    if arguments.json and arguments.follow:
+        raise ValueError("log: --follow prints lines as they are: omit it, or --json")
     record = run.find(arguments.run)
     if spread_run := spread(record.id):
         if not arguments.node:
             raise ValueError(f"log: run {record.id} is on several machines; name a node")
-        words = ["log", *["--follow"] * arguments.follow]
+        words = ["log", *["--follow"] * arguments.follow, *["--json"] * arguments.json]
         spread_run.execute(spread_run.home(arguments.node), words, [arguments.node])
     if arguments.node:
         paths = [log_path(record, arguments.node)]
@@ -45,12 +49,18 @@ def log(arguments: Namespace) -> int:
         paths = sorted((record.directory / "log").glob("*.log"))
     if arguments.follow:
         os.execvp("tail", ["tail", "--lines=20", "--follow=name", "--quiet", *map(str, paths)])
-    if arguments.node:
+    if arguments.node and not arguments.json:
         sys.stdout.write(paths[0].read_text(errors="replace"))
-        return 0
-    for _, name, line in sorted(entry for path in paths for entry in entries(path)):
-        print(f"{name:<12} {line}")
+    else:
+        show_entries(paths, as_json=arguments.json)
     return 0
+
+
+def show_entries(paths: Sequence[Path], *, as_json: bool) -> None:
+    """Print the lines of logs in order of time."""
+    for at_s, name, line in sorted(entry for path in paths for entry in entries(path)):
+        row = {"at_s": at_s, "node": name, "line": line}
+        print(json.dumps(row) if as_json else f"{name:<12} {line}")
 
 
 def log_path(record: RunRecord, node: str) -> Path:

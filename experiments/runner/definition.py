@@ -6,6 +6,7 @@ styling are common code elsewhere.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import re
@@ -36,6 +37,7 @@ Table = Sequence[Row]
 Entry = tuple[Row, dict[str, Any]]  # a stored row and its provenance
 
 ENTRY_POINTS = "weft.experiments"
+ASSIGNMENT = "\nEXPERIMENT = "  # in the source of an experiment of weft
 ENGINES = ("graph", "fabric", "packet", "kernel")
 CLOCKS = ("real", "virtual")
 COSTS = ("hop_ns", "syscall_ns")  # of computing, under the virtual clock alone
@@ -388,15 +390,36 @@ def names() -> list[str]:
     return sorted(every)
 
 
+def questions() -> dict[str, str]:
+    """Return the question of every experiment, by name.
+
+    Those of weft are read from the source, because importing 47 experiments takes seconds.
+    """
+    of_weft = {path.stem: _question(text) for path, text in _sources().items()}
+    return {name: of_weft.get(name) or find(name).question for name in names()}
+
+
+def _question(text: str) -> str:
+    """Return the argument `question` of the call that the source assigns to EXPERIMENT."""
+    begin = text.index(ASSIGNMENT) + 1
+    (assignment,) = ast.parse(text[begin : text.index("\n)", begin) + 2]).body
+    assert isinstance(assignment, ast.Assign)
+    assert isinstance(assignment.value, ast.Call)
+    values = {keyword.arg: keyword.value for keyword in assignment.value.keywords}
+    return str(ast.literal_eval(values["question"]))
+
+
 @cache
 def _modules() -> Mapping[str, str]:
     """Return the module of each experiment of weft, by name."""
-    floor = Path(__file__).parents[1]
-    return {
-        path.stem: ".".join(("weft", "experiments", *path.relative_to(floor).with_suffix("").parts))
-        for path in floor.glob("*/*.py")
-        if "\nEXPERIMENT = " in path.read_text(encoding="utf-8")
-    }
+    return {path.stem: f"weft.experiments.{path.parent.name}.{path.stem}" for path in _sources()}
+
+
+@cache
+def _sources() -> Mapping[Path, str]:
+    """Return the source of each experiment of weft, by path."""
+    texts = {path: path.read_text("utf-8") for path in Path(__file__).parents[1].glob("*/*.py")}
+    return {path: text for path, text in texts.items() if ASSIGNMENT in text}
 
 
 def _added() -> Sequence[EntryPoint]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from weft.daemons.core.registry import usual
 from weft.testbed.labs.lab_file import Lab, link_keys
@@ -29,13 +30,24 @@ class LinkChange:
         after = {field: getattr(self.after, field) for field in FIELDS}
         return Impairment(**{key: after[key] for key in FIELDS if after[key] != before[key]})
 
-    def __str__(self) -> str:
+    def row(self) -> dict[str, Any]:
+        """Return the link, and the keys of a lab that differ before and after; JSON-able."""
         before = link_keys(self.before) if self.before else {}
         after = link_keys(self.after)
+        keys = [key for key in {**before, **after} if before.get(key) != after.get(key)]
+        return {
+            "link": self.name,
+            "before": {key: before.get(key) for key in keys},
+            "after": {key: after.get(key) for key in keys},
+        }
+
+    def __str__(self) -> str:
+        row = self.row()
+        before, after = row["before"], row["after"]
+        words = {None: "none"}
         parts = [
-            f"{key} {before.get(key, 'none')} -> {after.get(key, 'none')}"
-            for key in {**before, **after}
-            if before.get(key) != after.get(key)
+            f"{key} {words.get(value, value)} -> {words.get(after[key], after[key])}"
+            for key, value in before.items()
         ]
         return f"{self.name}: {', '.join(parts)}"
 

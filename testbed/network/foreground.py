@@ -56,7 +56,7 @@ def _make_daemon(network: RunningNetwork, node: int, scheme: str) -> Daemon:
     )
     if not how.configs:
         raise ValueError(
-            f"{scheme} needs no daemons; say which scheme, for example weft daemon dr --node h3"
+            f"{scheme} needs no daemons; say which scheme, for example weft daemon h3 dr"
         )
     if node not in how.configs:
         raise ValueError(f"{plan.names[node]} runs no daemon: it does not forward")

@@ -406,7 +406,7 @@ def test_a_second_run_measures_nothing_and_gives_the_same(weft, with_quick, tmp_
         row for row in first if row["seed"] == 0
     ]
     assert len((tmp_path / "log").read_text().split()) == 18
-    assert of(weft("run", "quick", "--json", "--no-resume", "--set", "size=1"))
+    assert of(weft("run", "quick", "--json", "--fresh", "--set", "size=1"))
     assert len((tmp_path / "log").read_text().split()) == 22
 
 
@@ -634,7 +634,7 @@ def test_compare_takes_other_folders_of_results(weft, with_quick, tmp_path, resu
         (["size=1", "size=7"], "nothing of quick with size=7 is stored in "),
         (["size=1", "elsewhere"], "'elsewhere': neither KEY=VALUE nor a folder of results"),
         (["size=1", "colour=7"], "quick: no parameter 'colour'"),
-        (["size=1", "size=2", "--figure", "volume"], "quick: no figure 'volume'"),
+        (["size=1", "size=2", "--columns", "volume"], "quick: no figure 'volume'"),
         (["size=1", "size=2", "--by", "volume"], "quick: no parameter 'volume'"),
     ],
 )

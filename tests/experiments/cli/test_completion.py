@@ -5,11 +5,14 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import argcomplete
 import pytest
 
 from weft.experiments.cli import cli, completion
+from weft.testbed.network.handle import Handle
+from weft.topologies import build
 
 SHELLS = {"bash": ["bash", "-n"], "zsh": ["zsh", "-n"], "fish": ["fish", "--no-execute"]}
 PROGRAM = (
@@ -42,10 +45,34 @@ def tab():
         ("weft run link_loss --set fai", {"failed_links="}),
         ("weft run no_such --set fai", set()),
         ("weft completion b", {"bash"}),
+        ("weft list sche", {"schemes"}),
+        ("weft run link_loss --engine fa", {"fabric"}),
+        ("weft route dcell:n=3,k=1 --routing dr h1", {"h1", "h10", "h11"}),
+        ("weft route dcell:n=3,k=1 --routing dr --fail h0-", {"h0-h3", "h0-w0"}),
+        ("weft route nothing:n=2 --routing dr h", set()),
     ],
 )
 def test_tab(tab, line, answers):
     assert tab(line) == answers
+
+
+def test_nodes_and_links_are_those_of_the_run(tab, monkeypatch):
+    network = SimpleNamespace(topology=build("star:n=2"))
+    monkeypatch.setattr(Handle, "open", lambda name: {"net": network}[name])
+    assert tab("weft fail --run net h") == {"h0", "h1", "h0-r0", "h1-r0"}
+    assert tab("weft restart --run net r") == {"r0"}
+    assert tab("weft impair --run net h1") == {"h1-r0"}
+
+
+def test_a_line_with_its_command_loads_that_command_alone(monkeypatch):
+    monkeypatch.setenv(cli.COMPLETING, "1")
+    monkeypatch.setenv("COMP_LINE", "weft fail --sil")
+    parsers = []
+    monkeypatch.setattr(completion, "complete", parsers.append)
+    assert cli.main([]) == 2
+    (action,) = (each for each in parsers[0]._actions if each.choices)
+    assert "fail" in action.choices
+    assert "list" not in action.choices
 
 
 def test_values_of_the_sweep_are_offered():

@@ -116,6 +116,32 @@ def test_a_detached_network_from_up_to_down(name):
     assert f"no run {name!r} is up" in weft("status", *of_run, status=2).stderr
 
 
+@pytest.mark.kernel
+def test_json_of_what_comes_up_and_of_its_logs(name):
+    facts = json.loads(
+        weft("up", "star:n=2", "--rate", "20mbit", "--detach", name, "--json").stdout
+    )
+    stages_s = facts.pop("stages_s")
+    assert facts.pop("topology") == "star:n=2"
+    assert facts == {"run": name, "servers": 2, "switches": 1, "links": 2, "daemons": 1}
+    assert all(seconds >= 0 for seconds in stages_s.values())
+    assert json.loads(weft("hosts", "--run", name, "--json").stdout) == ["h0", "h1"]
+    lines = [json.loads(line) for line in weft("log", "--run", name, "--json").stdout.splitlines()]
+    assert {"r0", "supervisor"} >= {line["node"] for line in lines} > set()
+    of_node = weft("log", "r0", "--run", name, "--json").stdout.splitlines()
+    assert [json.loads(line) for line in of_node] == [
+        line for line in lines if line["node"] == "r0"
+    ]
+    weft("down", "--run", name)
+
+
+def test_json_of_what_is_cleaned(monkeypatch, capsys):
+    monkeypatch.setattr(clean, "clean", lambda name: [name])
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert cli.main(["clean", "--run", "dead", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"removed": ["dead"]}
+
+
 def status(of_run: list[str]) -> dict:
     return json.loads(weft("status", *of_run, "--json").stdout)
 
@@ -290,9 +316,9 @@ def test_a_daemon_that_was_killed_can_be_started_by_hand(name):
     ends it."""
     of_run = ["--run", name]
     weft("up", "dcell:n=3,k=1", "--routing", "dr", "--detach", name)
-    refused = weft("daemon", *of_run, "--node", "h0", status=2).stderr
+    refused = weft("daemon", "h0", *of_run, status=2).stderr
     assert "h0 has a daemon already" in refused
-    weft("daemon", *of_run, "--node", "h0", "--stop")
+    weft("daemon", "h0", *of_run, "--stop")
     # on a busy machine others may have been late for a moment
     wait_until("its three neighbours noticed", lambda: losers(of_run) >= {"h1", "h2", "h3"})
     kept = subprocess.run(
@@ -301,7 +327,7 @@ def test_a_daemon_that_was_killed_can_be_started_by_hand(name):
     assert kept.count("proto 177") == 5
 
     by_hand = subprocess.Popen(
-        [*WEFT, "daemon", "dr", *of_run, "--node", "s0.0"],
+        [*WEFT, "daemon", "s0.0", "dr", *of_run],
         cwd=ROOT,
         stderr=subprocess.PIPE,
         text=True,
@@ -355,10 +381,8 @@ def test_a_daemon_by_hand_knows_of_its_links_what_the_supervisor_s_did(name):
         ]
 
     assert known() == 20_000
-    weft("daemon", *of_run, "--node", "h0", "--stop")
-    by_hand = subprocess.Popen(
-        [*WEFT, "daemon", *of_run, "--node", "h0"], cwd=ROOT, stderr=subprocess.PIPE
-    )
+    weft("daemon", "h0", *of_run, "--stop")
+    by_hand = subprocess.Popen([*WEFT, "daemon", "h0", *of_run], cwd=ROOT, stderr=subprocess.PIPE)
     try:
         wait_until(
             "all converged",

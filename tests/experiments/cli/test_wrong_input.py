@@ -124,7 +124,7 @@ WRONG = [
     ),
     (
         "run link_loss --fresh --resume",
-        "argument --resume: not allowed with argument --fresh/--no-resume",
+        "argument --resume: not allowed with argument --fresh",
     ),
     ("plot link_loss", "nothing of link_loss is stored in "),
     (

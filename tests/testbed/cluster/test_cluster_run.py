@@ -319,7 +319,7 @@ def test_logs_hosts_and_single_daemons_are_those_of_all_machines(machines, name)
     up(name, machines)
     for node in cut_link(name)[1:]:
         assert weft("log", node, "--run", name).stdout
-        weft("daemon", "--stop", "--node", node, "--run", name)
+        weft("daemon", node, "--stop", "--run", name)
         row = next(row for row in status(name)["nodes"] if row["node"] == node)
         assert not row["pid"]
     assert weft("hosts", "--run", name).stdout.split() == [f"h{node}" for node in range(20)]

@@ -115,7 +115,7 @@ def test_a_verdict_names_a_cut_link_that_the_underlay_makes_slower(measures):
 def test_captures_of_several_machines_are_one_file_by_time(measures, name, tmp_path):
     nodes = [measures.run.topology.naming.name(src) for src, _ in both_ways(measures)]
     file = tmp_path / "new" / f"{name}.pcapng"
-    command = [*WEFT, "capture", "-w", str(file.parent), "--run", name]
+    command = [*WEFT, "capture", "-o", str(file.parent), "--run", name]
     assert subprocess.run([*command, "h9999"], cwd=ROOT, check=False).returncode == 2
     assert not file.parent.exists()
     for end in (signal.SIGINT, signal.SIGTERM):

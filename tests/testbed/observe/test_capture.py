@@ -138,7 +138,7 @@ def test_links_and_nodes_are_captured_together_and_control_messages_decoded(
 ) -> None:
     net = network("dcell:n=3,k=1", scheme="dr")
     process = subprocess.Popen(
-        [*WEFT, "capture", "h0-h3", "h1", "-w", str(tmp_path / "new"), "--run", net.run.id],
+        [*WEFT, "capture", "h0-h3", "h1", "-o", str(tmp_path / "new"), "--run", net.run.id],
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert process.stdout
@@ -181,7 +181,7 @@ def test_a_capture_ends_with_its_run_and_wrong_words_are_refused(
     network: Callable[..., RunningNetwork], tmp_path: Path
 ) -> None:
     net = network("star:n=2", scheme="ecmp")
-    of_run = ["-w", str(tmp_path), "--run", net.run.id]
+    of_run = ["-o", str(tmp_path), "--run", net.run.id]
     for words, said in (
         (["h0-h9"], "h9"),
         (["h0", "--snap", "3"], "--snap"),
