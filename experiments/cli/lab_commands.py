@@ -10,12 +10,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft.experiments.cli.options import Commands, add_command, add_flag, add_run, option
+from weft.experiments.cli.options import (
+    Commands,
+    add_command,
+    add_flag,
+    add_network,
+    add_output,
+    add_run,
+    option,
+)
+from weft.experiments.runner.ownership import owned_by_caller
 
 if TYPE_CHECKING:
     from weft.testbed.labs.lab_file import Lab
     from weft.testbed.network.network import RunningNetwork
     from weft.topologies.core.link import LinkSpec
+    from weft.topologies.core.topology import Topology
 
 SUFFIXES = (".yaml", ".yml")
 LINK_OPTIONS = ("rate", "host_rate", "queue", "trim", "headers", "delay", "mtu")
@@ -24,14 +34,21 @@ IMPAIRMENTS = ("loss", "delay", "jitter", "rate", "queue")
 
 def add_commands(commands: Commands) -> None:
     """Add this file's commands to the parser."""
-    add_run(
-        add_command(
-            commands,
-            "save",
-            save,
-            "print a running network as a lab, YAML for weft up (docs/labs.md)",
-        )
+    parser = add_command(
+        commands,
+        "save",
+        save,
+        "print a network as a lab, YAML for weft up, or write files of containerlab (docs/labs.md)",
     )
+    add_network(parser, otherwise="a running network")
+    parser.add_argument(
+        "--format",
+        choices=["lab", "clab"],
+        default="lab",
+        help="lab, or clab: NAME.clab.yml of containerlab with FRR; default: lab",
+    )
+    add_output(parser, "write this file, or with --format clab a new folder; default: print it")
+    add_run(parser)
 
     parser = add_command(
         commands,
@@ -70,13 +87,14 @@ def lab_from(arguments: Namespace) -> Lab:
     Raises:
         ValueError: the file cannot be read, or options conflict.
     """
+    from weft.testbed.labs.containerlab_file import is_containerlab
     from weft.testbed.labs.lab_file import Lab, parse, with_mtu
     from weft.topologies import build
 
     path = arguments.topology
-    if not is_lab(path):
+    if not is_lab(path) or is_containerlab(path):
         link, host_link = links_from(arguments)
-        topology = build(path)
+        topology = _of_containerlab(path) if is_containerlab(path) else build(path)
         own_links = topology.own_links
         lab = Lab(topology, arguments.routing, link, host_link, own_links, arguments.packed)
         return lab if arguments.mtu is None else with_mtu(lab, arguments.mtu)
@@ -86,6 +104,16 @@ def lab_from(arguments: Namespace) -> Lab:
     lab = parse(text_of(path), name=path)
     packed = lab.packed if arguments.packed is None else arguments.packed
     return replace(lab, scheme=arguments.routing or lab.scheme, packed=packed)
+
+
+def _of_containerlab(path: str) -> Topology:
+    """Return the network in a file of containerlab; say that it is only the network."""
+    from weft.testbed.labs.lab_file import parse
+
+    topology = parse(text_of(path), name=path).topology
+    left_out = "images, configuration and commands of its nodes are left out: weft routes"
+    print(f"{path}: {left_out}", file=sys.stderr)
+    return topology
 
 
 def text_of(path: str) -> str:
@@ -189,12 +217,52 @@ def links_from(arguments: Namespace) -> tuple[LinkSpec | None, LinkSpec | None]:
 
 
 def save(arguments: Namespace) -> int:
-    """Print the lab file of a running network."""
+    """Print the lab file of a network, or write the files of containerlab."""
     from weft.testbed.labs.lab_file import written
+
+    if arguments.format == "clab" and not arguments.output:
+        raise ValueError("--format clab needs -o FOLDER: FRR has files of its own")
+    lab, name = _saved(arguments)
+    if arguments.format == "clab":
+        return _write_containerlab(lab, name, Path(arguments.output))
+    text = written(lab)
+    if not arguments.output:
+        sys.stdout.write(text)
+        return 0
+    with owned_by_caller(Path(arguments.output)):
+        Path(arguments.output).write_text(text, encoding="utf-8")
+    return 0
+
+
+def _saved(arguments: Namespace) -> tuple[Lab, str]:
+    """Return the network that the command line names, or the running one, and a name for it."""
     from weft.testbed.labs.running_lab import lab_of
     from weft.testbed.network.network import RunningNetwork
 
-    sys.stdout.write(written(lab_of(RunningNetwork.open(arguments.run))))
+    if arguments.topology is not None:
+        lab = lab_from(arguments)
+        stem = Path(arguments.topology).name.partition(".")[0]
+        name = stem if is_lab(arguments.topology) else lab.topology.family
+        return replace(lab, scheme=checked_scheme(lab)), name
+    for option_name in ("routing", "packed", *LINK_OPTIONS):
+        if getattr(arguments, option_name) is not None:
+            raise ValueError(f"{option(option_name)} needs a topology: a run has its own values")
+    network = RunningNetwork.open(arguments.run)
+    return lab_of(network), network.run.id
+
+
+def _write_containerlab(lab: Lab, name: str, folder: Path) -> int:
+    """Write the files of containerlab into a new folder, and print the name of the first."""
+    from weft.testbed.labs import containerlab_export
+
+    if folder.exists() and any(folder.iterdir()):
+        raise ValueError(f"{folder}: it exists and is not empty; -o names a new folder")
+    texts = containerlab_export.files(lab, name)
+    with owned_by_caller(folder):
+        for path, text in texts.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_text(text, encoding="utf-8")
+    print(folder / next(iter(texts)))
     return 0
 
 

@@ -82,12 +82,16 @@ def add_trust(parser: ArgumentParser) -> None:
     add_flag(parser, "--trust", help="run the commands of a lab without asking")
 
 
-def add_network(parser: ArgumentParser) -> None:
-    """Add the topology, its scheme and its links."""
+def add_network(parser: ArgumentParser, *, otherwise: str = "") -> None:
+    """Add the topology, its scheme and its links.
+
+    otherwise: the default in place of a topology; without one it is required.
+    """
     parser.add_argument(
         "topology",
-        help="network such as dcell:n=4,k=1 (`weft list` lists families), "
-        "or a lab such as lab.yaml",
+        nargs="?" if otherwise else None,
+        help="network such as dcell:n=4,k=1 (`weft list` lists families), a lab such as lab.yaml, "
+        "or a file of containerlab (lab.clab.yml)" + f"; default: {otherwise}" * bool(otherwise),
     )
     parser.add_argument(
         "--routing",

@@ -267,8 +267,12 @@ def as_numbers(topology: Topology) -> dict[int, int]:
     numbers = {}
     for switch in range(topology.servers, topology.nodes):
         tier = naming.tier(switch)
-        digits = parse_digits(naming.name(switch)[1:])
-        group = digits if tier == 1 else () if tier == len(naming.tiers) else digits[:1]
+        if tier == 1:  # of a user's network, too, whose names have no digits
+            group: tuple[int, ...] = (switch,)
+        elif tier == len(naming.tiers):
+            group = ()
+        else:
+            group = parse_digits(naming.name(switch)[1:])[:1]
         numbers[switch] = systems.setdefault((tier, group), FIRST_AS + len(systems))
     return numbers
 

@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 
 from weft.daemons.core import registry
 from weft.testbed.labs.answer import ANSWER_KEYS, LINK_KEYS, allowed, merge
+from weft.testbed.labs.containerlab_file import is_containerlab, topology_in
 from weft.testbed.labs.timeline import LabCheck, LabEvent, timeline, two_ends
 from weft.testbed.labs.yaml_lines import Keys, YamlLineError, keys, position, read
 from weft.testbed.plan.plane_selection import NONE
@@ -100,6 +101,8 @@ def parse(
         ValueError: a text is no lab, no answer to it or has no hidden checks; the message is one
             line that begins with the file's name and the line.
     """
+    if is_containerlab(name):
+        return _of_containerlab(text, name, answer or hidden)
     with _named(name):
         content = keys("a lab", read(text, name), KEYS)
         if "answer" in content:
@@ -114,6 +117,15 @@ def parse(
             further = keys("hidden checks", read(*hidden), TIMELINE_KEYS)
     with _named(name):
         return _lab(content, name, further)
+
+
+def _of_containerlab(text: str, name: str, other: NamedText | None) -> Lab:
+    """Return the lab of a topology file of containerlab, which has no answers and no checks."""
+    if other:
+        raise ValueError(f"{other.name}: {name} is a file of containerlab, which has no checks")
+    with _named(name):
+        topology = topology_in(text, name)
+    return Lab(topology, own_links=topology.own_links)
 
 
 @contextmanager
