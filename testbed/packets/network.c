@@ -4,6 +4,7 @@
 #include "../data_plane/select.h"
 #include "event_queue.h"
 
+#include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -11,9 +12,12 @@
 #define NS_PER_BYTE_AT_1_BPS 8000000000ull
 #define LINE_BYTES 64 /* of the processor's cache */
 #define HUGE_PAGE_BYTES (2u << 20)
-/* Events of a lane ahead of the first, whose port or frame, and what these name, is fetched. */
+/* Events of a lane ahead of the first, whose port or frame is fetched, then what these name, then
+ * what that names. */
 #define FAR_AHEAD 32
-#define NEAR_AHEAD 12
+#define NEAR_AHEAD 20
+#define SET_AHEAD 12
+#define NEXT_AHEAD 6
 #define FLOWLET_BITS 12 /* of an index of a switch's flowlets */
 #define UDP 17
 
@@ -24,11 +28,12 @@ enum { PORT_IDLE, ARRIVAL, DEADLINE, MESSAGE };
 enum { SENDER, RECEIVER };
 enum { TRIMMABLE, CONTROL, TRIMMED, TRIMMED_AT_HOST };
 
-/* What switches read lies in the first line of the cache.
+/* One line of the cache.
  *
  * step: place of its next port in the steps of all routes; NONE without a route. */
 struct frame {
-	uint32_t src, dst;
+	_Alignas(LINE_BYTES) uint32_t src;
+	uint32_t dst;
 	uint8_t code_point, retransmitted, marked;
 	uint32_t step;
 	union {
@@ -47,14 +52,23 @@ struct queue {
 	uint32_t first, last, bytes, packets;
 };
 
-/* Two lines of the cache: the queues, and what is counted. */
+/* Two lines of the cache: what every frame needs, and what few need.
+ *
+ * again: 1 if retransmitted packets wait. */
 struct port {
-	struct queue retransmitted, data, headers;
-	uint32_t peer, headers_in_a_row;
-	uint16_t link;
-	uint8_t busy, to_host, failed;
-	_Alignas(LINE_BYTES) struct packet_port_counters counters;
+	_Alignas(LINE_BYTES) struct queue data;
+	struct queue headers;
+	uint32_t peer, most_data_bytes;
+	uint64_t frames, bytes;
+	uint16_t link, headers_in_a_row;
+	uint8_t busy, to_host, failed, again;
+	struct queue retransmitted;
+	uint64_t trimmed, headers_lost, dropped, marked;
+	uint32_t most_header_bytes;
 };
+
+_Static_assert(sizeof(struct frame) == LINE_BYTES, "a frame has one line");
+_Static_assert(offsetof(struct port, retransmitted) == LINE_BYTES, "a port has two lines");
 
 /* Of TCP alone: connection: number of the first message of the same flow of TCP; end: packets of
  * that flow up to the end of this message; next: number of the next message of the flow.
@@ -108,14 +122,14 @@ struct packet_network {
 	struct ndp_endpoint **endpoints;
 	uint64_t *wakes; /* scheduled deadline of each host */
 	struct event_queue events;
-	char *frames;
+	struct frame *frames;
 	struct place *places; /* of frames */
 	struct message *messages;
 	struct host_event *ended;
 	uint32_t *steps; /* ports of all routes */
 	struct room message_room, ended_room, step_room;
 	size_t first_ended, frames_made, frames_most;
-	uint32_t free_frame, frame_bytes;
+	uint32_t free_frame;
 	uint64_t now, random;
 	int error;
 };
@@ -139,7 +153,7 @@ static int grow(struct packet_network *n, void **array, struct room *room, size_
 
 static struct frame *frame_at(const struct packet_network *n, uint32_t index)
 {
-	return (struct frame *)(n->frames + (size_t)index * n->frame_bytes);
+	return &n->frames[index];
 }
 
 /* SplitMix64 (topologies/core/seeded.py). */
@@ -223,9 +237,7 @@ static void serve(struct packet_network *n, uint32_t number)
 {
 	struct port *port = &n->ports[number];
 	const struct packet_link *link = link_of(n, number);
-	struct packet_port_counters *counters = &n->ports[number].counters;
-	struct queue *data =
-		port->retransmitted.first != NONE ? &port->retransmitted : &port->data;
+	struct queue *data = port->again ? &port->retransmitted : &port->data;
 	int data_waits = data->first != NONE;
 	uint32_t frame;
 	uint64_t sent;
@@ -237,13 +249,14 @@ static void serve(struct packet_network *n, uint32_t number)
 		port->headers_in_a_row++;
 	} else if (data_waits) {
 		frame = take(n, data);
+		port->again = port->again && data->first != NONE;
 		port->headers_in_a_row = 0;
 	} else {
 		port->busy = 0;
 		return;
 	}
-	counters->frames++;
-	counters->bytes += n->places[frame].length_bytes;
+	port->frames++;
+	port->bytes += n->places[frame].length_bytes;
 	sent = n->now + transmission_ns(link, n->places[frame].length_bytes);
 	schedule(n, sent, PORT_IDLE, number, 0);
 	schedule(n, sent + link->delay_ns, ARRIVAL, frame, port->peer);
@@ -265,12 +278,12 @@ static int trims(struct packet_network *n, const struct packet_link *link,
 static void enqueue_data(struct packet_network *n, uint32_t number, struct queue *data,
 			 uint32_t frame)
 {
-	struct packet_port_counters *counters = &n->ports[number].counters;
+	struct port *port = &n->ports[number];
 
 	append(n, data, frame);
-	if (data->bytes > counters->most_data_bytes)
-		counters->most_data_bytes = data->bytes;
-	if (!n->ports[number].busy)
+	if (data->bytes > port->most_data_bytes)
+		port->most_data_bytes = data->bytes;
+	if (!port->busy)
 		serve(n, number);
 }
 
@@ -278,7 +291,6 @@ static void enqueue_data(struct packet_network *n, uint32_t number, struct queue
 static void put(struct packet_network *n, uint32_t number, uint32_t index, int forwarded)
 {
 	struct port *port = &n->ports[number];
-	struct packet_port_counters *counters = &n->ports[number].counters;
 	const struct packet_link *link = link_of(n, number);
 	struct frame *frame = frame_at(n, index);
 	int is_first = frame->retransmitted && link->retransmissions_first;
@@ -286,25 +298,26 @@ static void put(struct packet_network *n, uint32_t number, uint32_t index, int f
 
 	if (frame->code_point == TRIMMABLE && forwarded &&
 	    trims(n, link, data, n->places[index].length_bytes)) {
-		counters->trimmed++;
+		port->trimmed++;
 		frame->code_point = port->to_host ? TRIMMED_AT_HOST : TRIMMED;
 		n->places[index].length_bytes = NDP_FRAME_HEADER;
 	}
 	if (frame->code_point == TRIMMABLE) {
 		if (forwarded && link->mark_packets && data->packets >= link->mark_packets) {
 			frame->marked = 1;
-			counters->marked++;
+			port->marked++;
 		}
+		port->again |= is_first;
 		enqueue_data(n, number, data, index);
 		return;
 	}
 	if (port->headers.bytes + n->places[index].length_bytes > link->header_bytes) {
-		counters->headers_lost++;
+		port->headers_lost++;
 		free_frame(n, index);
 	} else {
 		append(n, &port->headers, index);
-		if (port->headers.bytes > counters->most_header_bytes)
-			counters->most_header_bytes = port->headers.bytes;
+		if (port->headers.bytes > port->most_header_bytes)
+			port->most_header_bytes = port->headers.bytes;
 	}
 	if (!port->busy)
 		serve(n, number);
@@ -314,19 +327,18 @@ static void put(struct packet_network *n, uint32_t number, uint32_t index, int f
 static int put_tcp(struct packet_network *n, uint32_t number, uint32_t index, int forwarded)
 {
 	struct port *port = &n->ports[number];
-	struct packet_port_counters *counters = &n->ports[number].counters;
 	const struct packet_link *link = link_of(n, number);
 	struct frame *frame = frame_at(n, index);
 
 	if (port->data.packets >= link->queue_packets) {
-		counters->dropped++;
+		port->dropped++;
 		free_frame(n, index);
 		return 0;
 	}
 	if (forwarded && frame->segment.capable && link->mark_packets &&
 	    port->data.packets >= link->mark_packets) {
 		frame->segment.marked = 1;
-		counters->marked++;
+		port->marked++;
 	}
 	enqueue_data(n, number, &port->data, index);
 	return 1;
@@ -336,7 +348,7 @@ static int put_tcp(struct packet_network *n, uint32_t number, uint32_t index, in
 static int leave(struct packet_network *n, uint32_t number, uint32_t index, int forwarded)
 {
 	if (n->ports[number].failed) {
-		n->ports[number].counters.dropped++;
+		n->ports[number].dropped++;
 		free_frame(n, index);
 		return 1;
 	}
@@ -348,7 +360,8 @@ static int leave(struct packet_network *n, uint32_t number, uint32_t index, int 
 
 /* Routes. */
 
-static uint32_t by_table(struct packet_network *n, uint32_t node, const struct frame *frame);
+static uint32_t by_table(struct packet_network *n, uint32_t node, const struct frame *frame,
+			 double random);
 
 /* Return the port by which a frame leaves `node`, not its destination; NONE without a next hop. */
 static uint32_t next_port(struct packet_network *n, uint32_t node, struct frame *frame)
@@ -356,7 +369,7 @@ static uint32_t next_port(struct packet_network *n, uint32_t node, struct frame 
 	if (frame->step != NONE)
 		return n->steps[frame->step++];
 	if (node >= n->wiring.n_hosts)
-		return by_table(n, node, frame);
+		return by_table(n, node, frame, random_fraction(n));
 	return node == frame->src ? n->wiring.first_port[node] : NONE;
 }
 
@@ -395,7 +408,7 @@ static void *allocate(size_t count, size_t size)
 static int grow_frames(struct packet_network *n)
 {
 	size_t most = n->frames_most ? 2 * n->frames_most : 1024;
-	char *frames = allocate(most, n->frame_bytes);
+	struct frame *frames = allocate(most, sizeof(*frames));
 	struct place *places = allocate(most, sizeof(*places));
 
 	if (!frames || !places) {
@@ -405,7 +418,7 @@ static int grow_frames(struct packet_network *n)
 		return 0;
 	}
 	if (n->frames_made) {
-		memcpy(frames, n->frames, n->frames_made * n->frame_bytes);
+		memcpy(frames, n->frames, n->frames_made * sizeof(*frames));
 		memcpy(places, n->places, n->frames_made * sizeof(*places));
 	}
 	free(n->frames);
@@ -694,9 +707,14 @@ static __always_inline __u32 load_of(void *context, __u32 candidate)
 	const struct packet_network *n = choice->network;
 	const struct port *port = &n->ports[choice->first_port + choice->candidates[candidate]];
 
-	return n->wiring.rule.load ?
-		       port->retransmitted.bytes + port->data.bytes + port->headers.bytes :
-		       port->retransmitted.packets + port->data.packets + port->headers.packets;
+	uint32_t bytes = port->data.bytes + port->headers.bytes;
+	uint32_t packets = port->data.packets + port->headers.packets;
+
+	if (port->again) {
+		bytes += port->retransmitted.bytes;
+		packets += port->retransmitted.packets;
+	}
+	return n->wiring.rule.load ? bytes : packets;
 }
 
 static __always_inline __u32 draw(void *context)
@@ -768,12 +786,14 @@ static uint32_t choose_candidate(struct packet_network *n, uint32_t number,
 	}
 }
 
-/* Return the output port of `frame` at `node`, a switch, by its table; NONE without a next hop. */
-static uint32_t by_table(struct packet_network *n, uint32_t node, const struct frame *frame)
+/* Return the output port of `frame` at `node`, a switch, by its table; NONE without a next hop.
+ *
+ * random: in [0, 1). */
+static uint32_t by_table(struct packet_network *n, uint32_t node, const struct frame *frame,
+			 double random)
 {
 	const struct packet_wiring *w = &n->wiring;
 	uint32_t number = node - w->n_hosts;
-	double random = random_fraction(n);
 	const uint16_t *set;
 
 	if (!w->hops)
@@ -849,27 +869,77 @@ static void run_event(struct packet_network *n, const struct event *event)
 	}
 }
 
+/* Fetch what an arrival needs beside its frame. */
+static void fetch_of_arrival(struct packet_network *n, const struct event *arrival)
+{
+	const struct frame *frame = frame_at(n, arrival->subject);
+
+	if (arrival->place == frame->dst) {
+		if (n->is_tcp)
+			__builtin_prefetch(&n->messages[frame->segment.flow].tcp);
+		else
+			__builtin_prefetch(n->endpoints[arrival->place], 1);
+	} else if (frame->step != NONE) {
+		__builtin_prefetch(&n->steps[frame->step]);
+	} else if (arrival->place >= n->wiring.n_hosts && n->wiring.hops) {
+		__builtin_prefetch(hop_entry(n, arrival->place, frame));
+	}
+}
+
+static void fetch_set(struct packet_network *n, const struct event *arrival)
+{
+	const struct frame *frame = frame_at(n, arrival->subject);
+
+	if (frame->step == NONE && arrival->place >= n->wiring.n_hosts && n->wiring.hops)
+		__builtin_prefetch(&n->wiring.hop_sets[*hop_entry(n, arrival->place, frame)]);
+}
+
+/* Fetch the port by which an arriving frame will leave, if it is known, or its flow of TCP. */
+static void fetch_behind_arrival(struct packet_network *n, const struct event *arrival)
+{
+	const struct frame *frame = frame_at(n, arrival->subject);
+	uint32_t node = arrival->place, rule = n->wiring.rule.rule;
+
+	if (node == frame->dst) {
+		if (n->is_tcp)
+			tcp_fetch(n->messages[frame->segment.flow].tcp,
+				  frame->segment.kind == TCP_DATA);
+	} else if (frame->step != NONE) {
+		__builtin_prefetch(&n->ports[n->steps[frame->step]], 1);
+	} else if ((rule == FLOW_HASH || rule == KERNEL) && node >= n->wiring.n_hosts) {
+		uint32_t port = by_table(n, node, frame, 0);
+
+		if (port != NONE)
+			__builtin_prefetch(&n->ports[port], 1);
+	}
+}
+
 /* Fetch the memory that the next events of a lane will use. */
 static void fetch_ahead(struct packet_network *n, uint32_t lane)
 {
 	const struct event *far = event_ahead(&n->events, lane, FAR_AHEAD);
 	const struct event *near = event_ahead(&n->events, lane, NEAR_AHEAD);
+	const struct event *set = event_ahead(&n->events, lane, SET_AHEAD);
+	const struct event *next = event_ahead(&n->events, lane, NEXT_AHEAD);
 
 	if (far && event_kind(far) == PORT_IDLE)
 		__builtin_prefetch(&n->ports[far->subject], 1);
-	else if (far)
+	else if (far) {
 		__builtin_prefetch(frame_at(n, far->subject), 1);
-	if (!near)
-		return;
-	if (event_kind(near) == PORT_IDLE) {
+		__builtin_prefetch(&n->places[far->subject], 1);
+	}
+	if (near && event_kind(near) == PORT_IDLE) {
 		const struct port *port = &n->ports[near->subject];
 
-		__builtin_prefetch(&port->counters, 1);
 		if (port->data.first != NONE)
 			__builtin_prefetch(&n->places[port->data.first], 1);
-	} else if (near->place >= n->wiring.n_hosts && n->wiring.hops) {
-		__builtin_prefetch(hop_entry(n, near->place, frame_at(n, near->subject)));
+	} else if (near) {
+		fetch_of_arrival(n, near);
 	}
+	if (set && event_kind(set) == ARRIVAL)
+		fetch_set(n, set);
+	if (next && event_kind(next) == ARRIVAL)
+		fetch_behind_arrival(n, next);
 }
 
 /* The network. */
@@ -920,7 +990,6 @@ struct packet_network *packet_network_new(const struct packet_wiring *wiring,
 		n->layers = *layers;
 	}
 	n->free_frame = NONE;
-	n->frame_bytes = tcp ? 2 * LINE_BYTES : LINE_BYTES;
 	events_init(&n->events);
 	n->ports = allocate(n_ports, sizeof(*n->ports));
 	n->last_switch = calloc(wiring->n_hosts, sizeof(*n->last_switch));
@@ -1030,9 +1099,10 @@ void packet_network_fail(struct packet_network *n, uint32_t number, int failed)
 	for (int i = 0; failed && i < 3; i++) {
 		while (queues[i]->first != NONE) {
 			free_frame(n, take(n, queues[i]));
-			port->counters.dropped++;
+			port->dropped++;
 		}
 	}
+	port->again = port->again && !failed;
 }
 
 int packet_network_reroute(struct packet_network *n, const uint32_t *hops,
@@ -1089,9 +1159,20 @@ const struct tcp_counters *packet_network_flow(const struct packet_network *n, u
 	return n->messages[flow].tcp ? tcp_counters(n->messages[flow].tcp) : 0;
 }
 
-const struct packet_port_counters *packet_network_port(const struct packet_network *n, uint32_t port)
+struct packet_port_counters packet_network_port(const struct packet_network *n, uint32_t number)
 {
-	return &n->ports[port].counters;
+	const struct port *port = &n->ports[number];
+
+	return (struct packet_port_counters){
+		.frames = port->frames,
+		.bytes = port->bytes,
+		.trimmed = port->trimmed,
+		.headers_lost = port->headers_lost,
+		.most_data_bytes = port->most_data_bytes,
+		.most_header_bytes = port->most_header_bytes,
+		.dropped = port->dropped,
+		.marked = port->marked,
+	};
 }
 
 uint64_t packet_network_frames(const struct packet_network *n)
@@ -1099,6 +1180,6 @@ uint64_t packet_network_frames(const struct packet_network *n)
 	uint64_t frames = 0;
 
 	for (uint32_t p = 0; p < n->wiring.first_port[n->wiring.n_hosts + n->wiring.n_switches]; p++)
-		frames += n->ports[p].counters.frames;
+		frames += n->ports[p].frames;
 	return frames;
 }

@@ -136,7 +136,7 @@ int packet_network_take_event(struct packet_network *network, uint32_t *host, st
 /* Return the counters of a host's endpoint, of a flow of TCP, of a port. */
 const struct ndp_counters *packet_network_host(const struct packet_network *network, uint32_t host);
 const struct tcp_counters *packet_network_flow(const struct packet_network *network, uint32_t flow);
-const struct packet_port_counters *packet_network_port(const struct packet_network *network, uint32_t port);
+struct packet_port_counters packet_network_port(const struct packet_network *network, uint32_t port);
 
 /* Return the number of frames that links have begun to carry. */
 uint64_t packet_network_frames(const struct packet_network *network);

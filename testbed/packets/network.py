@@ -547,8 +547,7 @@ class PacketNetwork:
     def port_counters(self) -> list[SimulatedPortCounters]:
         """Return the counters of all ports, in order of node and port."""
         counters = self._library.packet_network_port
-        pointers = (counters(self._network, port) for port in range(len(self.ports.node)))
-        return [SimulatedPortCounters.from_buffer_copy(pointer.contents) for pointer in pointers]
+        return [counters(self._network, port) for port in range(len(self.ports.node))]
 
     def _take_events(self, on_delivered: Callable[[Delivered], object]) -> None:
         host, c_event = c_uint32(), CEvent()
@@ -589,7 +588,7 @@ FUNCTIONS: list[ndp_library.FunctionTypes] = [
     ("packet_network_take_event", c_int, [c_void_p, POINTER(c_uint32), POINTER(CEvent)]),
     ("packet_network_host", POINTER(CCounters), [c_void_p, c_uint32]),
     ("packet_network_flow", POINTER(TcpCounters), [c_void_p, c_uint32]),
-    ("packet_network_port", POINTER(SimulatedPortCounters), [c_void_p, c_uint32]),
+    ("packet_network_port", SimulatedPortCounters, [c_void_p, c_uint32]),
     ("packet_network_frames", c_uint64, [c_void_p]),
 ]
 

@@ -17,6 +17,8 @@
 #define ALPHA_ONE 1024
 #define MOST_BACKOFF 16
 #define MOST_PACKETS (1u << 30) /* of a flow */
+#define MOST_BLOCKS 4		/* that a receiver remembers */
+#define LINE_BYTES 64		/* of the processor's cache */
 
 enum { LISTED = 1, SACKED = 2, LOST = 4, AGAIN = 8, EVER_AGAIN = 16 };
 enum { OPEN, REDUCING, RECOVERY, LOSS };
@@ -53,7 +55,7 @@ struct sender {
 
 struct receiver {
 	uint8_t *received;
-	struct tcp_block blocks[TCP_MOST_BLOCKS];
+	struct tcp_block blocks[MOST_BLOCKS];
 	uint32_t n_blocks, expected, window, unanswered, quick, echo, stamp_ms, last_answered;
 	uint32_t latest; /* number behind the highest that has arrived */
 	uint64_t deadline;
@@ -765,7 +767,7 @@ static void insert_block(struct receiver *r, uint32_t sequence)
 		else
 			r->blocks[kept++] = r->blocks[i];
 	}
-	kept = least(kept, TCP_MOST_BLOCKS - 1);
+	kept = least(kept, MOST_BLOCKS - 1);
 	memmove(r->blocks + 1, r->blocks, kept * sizeof(*r->blocks));
 	r->blocks[0] = block;
 	r->n_blocks = kept + 1;
@@ -800,13 +802,11 @@ static struct tcp_segment answer_of(struct tcp_flow *f)
 
 static void add_blocks(struct tcp_flow *f, struct tcp_segment *answer, uint32_t repeated)
 {
-	uint32_t room = TCP_MOST_BLOCKS - 1; /* beside time stamps */
-
 	if (repeated != NONE) {
 		answer->repeated = 1;
 		answer->blocks[answer->n_blocks++] = (struct tcp_block){ repeated, repeated + 1 };
 	}
-	for (uint32_t i = 0; i < f->r.n_blocks && answer->n_blocks < room; i++)
+	for (uint32_t i = 0; i < f->r.n_blocks && answer->n_blocks < TCP_SENT_BLOCKS; i++)
 		answer->blocks[answer->n_blocks++] = f->r.blocks[i];
 }
 
@@ -900,6 +900,16 @@ uint32_t tcp_frame_bytes(const struct tcp_flow *f, const struct tcp_segment *seg
 	if (segment->kind == TCP_DATA)
 		return TCP_HEADER + f->s.packets[segment->sequence].payload_bytes;
 	return TCP_HEADER + 8 * segment->n_blocks + (segment->n_blocks ? 4 : 0);
+}
+
+void tcp_fetch(const struct tcp_flow *f, int is_receiver)
+{
+	const char *end = is_receiver ? (const char *)&f->r : (const char *)&f->s;
+	size_t bytes = is_receiver ? sizeof(f->r) : sizeof(f->s);
+
+	__builtin_prefetch(f);
+	for (size_t i = 0; i < bytes; i += LINE_BYTES)
+		__builtin_prefetch(end + i, 1);
 }
 
 const struct tcp_counters *tcp_counters(const struct tcp_flow *f)

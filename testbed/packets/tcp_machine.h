@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #define TCP_HEADER 66 /* of a frame: Ethernet, IPv4, TCP with time stamps */
-#define TCP_MOST_BLOCKS 4
+#define TCP_SENT_BLOCKS 3 /* beside time stamps */
 #define TCP_NEVER UINT64_MAX
 
 enum { TCP_NO_ECN, TCP_CLASSIC_ECN, TCP_DCTCP };
@@ -37,7 +37,7 @@ struct tcp_block {
 struct tcp_segment {
 	uint32_t flow, sequence, stamp_ms, window;
 	uint8_t kind, n_blocks, layer, reduced, congested, repeated, marked, capable;
-	struct tcp_block blocks[TCP_MOST_BLOCKS];
+	struct tcp_block blocks[TCP_SENT_BLOCKS];
 };
 
 /* late: packets that arrived behind a later one. */
@@ -46,6 +46,9 @@ struct tcp_counters {
 };
 
 struct tcp_flow;
+
+/* Fetch one end of a flow into the processor's cache, before it handles a segment. */
+void tcp_fetch(const struct tcp_flow *flow, int is_receiver);
 
 /* Return a flow without data, 0 without memory. */
 struct tcp_flow *tcp_new(const struct tcp_parameters *parameters, uint32_t flow);
