@@ -46,7 +46,12 @@ LINUX: Where = {
     "rate_mbps": 1000,
     "frame_bytes": 1514,
 }
+LARGE: Where = {"topology": "fattree:k=36", "size_bytes": 200_000}
+BY_FLOW: Where = {"scheme": ("ecmp", "letflow", "drill", "rps"), "transport": "tcp:control=dctcp"}
+BY_PACKET: Where = {"scheme": ("drill", "rps"), "transport": "ndp"}
 SWEEPS = (
+    Sweep("flow_completion", {**LARGE, **BY_FLOW}),
+    Sweep("flow_completion", {**LARGE, **BY_PACKET}),
     Sweep("link_loss", {"engine": "fabric"}),
     Sweep("collectives", {"transport": ("ndp", "tcp", "tcp:control=dctcp")}),
     Sweep("collectives", {"engine": "graph", "scheme": ("ecmp", "rps")}),
