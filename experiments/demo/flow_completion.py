@@ -175,7 +175,7 @@ EXPERIMENT = Experiment(
     measure=measure,
     plot=Stack(
         Bars(
-            columns={"mean_ms": "mean completion time"},
+            columns={"mean_ms": "mean completion time (ms)"},
             strokes={"mean_ms": {"p99_ms": "99th percentile"}},
             by=("scheme", "transport", "engine"),
             facet=FACET[:-1],
@@ -184,7 +184,7 @@ EXPERIMENT = Experiment(
             columns={"fraction": "flows"},
             x="times_ms",
             series="scheme",
-            facet=FACET,
+            facet=("transport", *FACET),
             log=("times_ms",),
             rows=ends,
         ),
