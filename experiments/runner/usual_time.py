@@ -1,4 +1,4 @@
-"""How long equal work took last on this machine, since its boot: an estimate of when it ends."""
+"""Times that equal work took last on this machine, since its boot: estimates of its end."""
 
 from __future__ import annotations
 
