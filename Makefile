@@ -115,21 +115,25 @@ dist: setup ## a wheel for this machine and an archive of the sources, in dist/
 	$(PYTHON) -c "from setuptools import build_meta; build_meta.build_sdist('dist')" >/dev/null
 	@ls --human-readable --size -1 dist
 
+# A program that runs keeps the file that it began with.
 bpf: $(BPF_OBJECTS) $(LIBRARIES) ## compile the eBPF programs, and the libraries in C
 
 testbed/%.bpf.o: testbed/%.bpf.c $(wildcard testbed/data_plane/*.h) | $(READY)
 	@echo compile $@
-	@clang -O2 -g -Wall -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_MACHINE) -I/usr/include/$(MACHINE)-linux-gnu -c $< -o $@
+	@clang -O2 -g -Wall -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_MACHINE) -I/usr/include/$(MACHINE)-linux-gnu -c $< -o $@.new
+	@mv $@.new $@
 
 testbed/data_plane/select_probe.bpf.o testbed/data_plane/select_blind.bpf.o: testbed/data_plane/select.bpf.c
 
 testbed/uml/uml_preload.so: $(wildcard testbed/uml/*.c) | $(READY)
 	@echo compile $@
-	@gcc -O2 -Wall -shared -fPIC -o $@ $^
+	@gcc -O2 -Wall -shared -fPIC -o $@.new $^
+	@mv $@.new $@
 
 testbed/traffic/libndp.so: $(wildcard testbed/traffic/*.[ch] testbed/packets/*.[ch] testbed/data_plane/*.h) | $(READY)
 	@echo compile $@
-	@gcc -std=gnu11 -O2 -Wall -Wextra -shared -fPIC -o $@ $(filter %.c,$^)
+	@gcc -std=gnu11 -O2 -Wall -Wextra -shared -fPIC -o $@.new $(filter %.c,$^)
+	@mv $@.new $@
 
 $(READY): tools/setup.sh constraints.txt pyproject.toml
 	tools/setup.sh

@@ -214,7 +214,9 @@ def _graded(arguments: Namespace, lab: Lab, answer: str | None) -> Report:
     scheme = checked_scheme(lab, virtual=virtual)
     if virtual:
         require_rates(lab)
-    with stages("checking" if answer is None else f"checking {answer}") as progress:
+    title = "checking" if answer is None else f"checking {answer}"
+    work = f"check {lab.topology.spec} {scheme} {arguments.clock} {len(lab.checks)}"
+    with stages(title, work) as progress:
         if virtual:
             played = _on_virtual_kernel(lab, answer, arguments, progress)
         else:

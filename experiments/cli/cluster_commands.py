@@ -217,8 +217,10 @@ def _launch(name: str, journal: dict[str, Any]) -> dict[str, float]:
     lock = run.reserve(name)
     try:
         run.write_journal(lock.run, {**lock.run.journal, **journal})
-        with stages("bringing up") as progress:
-            progress(f"{len(journal['parts'])} machines")
+        machines = f"{len(journal['parts'])} machines"
+        work = f"up {journal['topology']} {journal['scheme']} {machines}"
+        with stages("bringing up", work) as progress:
+            progress(machines)
             return controller.launch(lock.run, lock.lock)
     except BaseException:
         clean.remove(lock.run)

@@ -1,6 +1,6 @@
-"""Output of a kernel on which a lab is checked: names of stages, and messages.
+"""Output of a kernel for virtual time: names of stages, messages, and the end of its boot.
 
-A command of the lab may write whatever it likes.  So lines are bounded, and control characters are
+A command of a lab may write whatever it likes.  So lines are bounded, and control characters are
 escaped.
 """
 
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, BinaryIO
 
 from weft.topologies.core.grammar import printable
 
@@ -18,6 +19,38 @@ if TYPE_CHECKING:
 
 MOST_LINE_BYTES = 4096
 STAGE = "weft-stage: "  # begins a line that names a stage
+
+
+class FirstOutput(io.BytesIO):
+    """Sink that passes output on to `stream`, and first calls `begin`."""
+
+    def __init__(self, stream: BinaryIO, begin: Callable[[], None]) -> None:
+        super().__init__()
+        self.stream = stream
+        self.begin = begin
+
+    def write(self, chunk: ReadableBuffer) -> int:
+        """Pass `chunk` on."""
+        self.begin()
+        written = self.stream.write(chunk)
+        self.stream.flush()
+        return written
+
+
+@contextmanager
+def boot_progress(work: str) -> Iterator[tuple[FirstOutput, FirstOutput]]:
+    """Report that a kernel boots, until it writes; yield the sinks of its output.
+
+    work: what is done, as console.stages() takes it.
+    """
+    from weft.experiments.runner.console import stages
+
+    with ExitStack() as booting:
+        booting.enter_context(stages("a kernel for virtual time boots", work))
+        sinks = [
+            FirstOutput(stream, booting.close) for stream in (sys.stdout.buffer, sys.stderr.buffer)
+        ]
+        yield sinks[0], sinks[1]
 
 
 class GuestMessages(io.BytesIO):

@@ -180,7 +180,7 @@ def brought_up(lab: Lab, scheme: str) -> Iterator[RunningNetwork]:
     """Bring the network of `lab` up, and take it down at the end of a `with`."""
     from weft.experiments.runner.console import stages
 
-    with stages("bringing up") as progress:
+    with stages("bringing up", f"up {lab.topology.spec} {scheme}") as progress:
         network = create(lab, scheme, progress)
     try:
         yield network

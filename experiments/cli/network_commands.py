@@ -202,7 +202,7 @@ def _detach(lab: Lab, routing: str, settings: dict[str, Any], arguments: Namespa
     from weft.testbed.labs import running_lab
     from weft.testbed.network.network import RunningNetwork
 
-    with stages("bringing up") as progress:
+    with stages("bringing up", f"up {lab.topology.spec} {routing}") as progress:
         network = RunningNetwork.create(
             lab.topology,
             scheme=routing,
@@ -237,7 +237,7 @@ def _foreground(lab: Lab, routing: str, settings: dict[str, Any], *, view: bool)
     from weft.testbed.mininet.net import Net
 
     setLogLevel("info")
-    with stages("bringing up") as progress:
+    with stages("bringing up", f"up {lab.topology.spec} {routing}") as progress:
         net = Net(lab.topology, routing=routing, progress=progress, **settings)
         net.start()
     try:

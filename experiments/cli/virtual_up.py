@@ -127,23 +127,25 @@ def boot(
 
     writable: whether it may write to the current folder.
     """
-    from weft.experiments.runner.console import notice
+    from weft.experiments.cli.guest_output import boot_progress
     from weft.testbed.network.bring_up import HOP_NS
     from weft.testbed.uml import uml
 
-    notice("a kernel for virtual time boots, and the network comes up inside")
-    return uml.run(
-        argv,
-        virtual=uml.VirtualClock(
-            seed=1 if arguments.seed is None else arguments.seed,
-            syscall_ns=arguments.syscall_ns or 0,
-        ),
-        memory_mb=memory_mb,
-        writable=writable,
-        timeout_s=math.inf,
-        env=os.environ | {HOP_NS: str(arguments.hop_ns or 0)} | dict(variables or {}),
-        host=host,
-    )
+    with boot_progress(f"boot {arguments.topology} {arguments.routing}") as (stdout, stderr):
+        return uml.run(
+            argv,
+            virtual=uml.VirtualClock(
+                seed=1 if arguments.seed is None else arguments.seed,
+                syscall_ns=arguments.syscall_ns or 0,
+            ),
+            memory_mb=memory_mb,
+            writable=writable,
+            timeout_s=math.inf,
+            env=os.environ | {HOP_NS: str(arguments.hop_ns or 0)} | dict(variables or {}),
+            stdout=stdout,
+            stderr=stderr,
+            host=host,
+        )
 
 
 def command_line(net: Net) -> None:

@@ -9,14 +9,16 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
+from threading import Timer
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from weft.experiments.runner import usual_time
 from weft.testbed.linux import clock
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import Progress, Task
 
     from weft.experiments.runner.definition import Row, Run
     from weft.experiments.runner.failures import RunFailure
@@ -121,20 +123,68 @@ class Bar:
 
 
 @contextmanager
-def stages(title: str) -> Iterator[Callable[[str], None]]:
-    """Yield a function that reports the name of each stage; plain lines only after QUIET_S."""
-    if plain():
-        began = clock.monotonic()
+def stages(title: str, work: str = "") -> Iterator[Callable[[str], None]]:
+    """Yield a function that reports the name of each stage; plain lines only after QUIET_S.
 
-        def tell(stage: str) -> None:
-            if clock.monotonic() - began >= QUIET_S:
-                say(f"{title}: {stage}")
+    work: what is done, in words; the time that it took last tells when it ends.  "": unknown.
+    """
+    began_s = clock.monotonic()
+    known = bool(work) and not clock.is_virtual()  # whose times are no user's
+    usual_s = usual_time.usual_s(work) if known else None
 
+    def left() -> str:
+        left_s = (usual_s or 0.0) - (clock.monotonic() - began_s)
+        return f"about {duration(left_s)} left" if left_s > 0 else ""
+
+    with (_plain_stages if plain() else _moving_stages)(title, left, silent=not known) as tell:
         yield tell
-        return
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    if known:
+        usual_time.remember(work, clock.monotonic() - began_s)
 
-    columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+
+@contextmanager
+def _plain_stages(
+    title: str, left: Callable[[], str], *, silent: bool
+) -> Iterator[Callable[[str], None]]:
+    """Print a line for each stage that begins after QUIET_S, and for the one that goes on then.
+
+    silent: no line for a stage that goes on: no thread.
+    """
+    began_s, current = clock.monotonic(), ""
+
+    def say_current() -> None:
+        say(", ".join(filter(None, [f"{title}: {current}" if current else title, left()])))
+
+    def tell(stage: str) -> None:
+        nonlocal current
+        current = stage
+        if clock.monotonic() - began_s >= QUIET_S:
+            say_current()
+
+    timer = Timer(QUIET_S, say_current)
+    timer.daemon = True
+    if not silent:
+        timer.start()
+    try:
+        yield tell
+    finally:
+        timer.cancel()
+
+
+@contextmanager
+def _moving_stages(
+    title: str, left: Callable[[], str], *, silent: bool
+) -> Iterator[Callable[[str], None]]:
+    """Show the stage with a spinner, the time since the beginning, and the time that is left."""
+    from rich.progress import Progress, ProgressColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.text import Text
+
+    class TimeLeftColumn(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text(left(), "dim")
+
+    text = TextColumn("{task.description}")
+    columns = SpinnerColumn(), text, TimeElapsedColumn(), TimeLeftColumn()
     with Progress(*columns, console=terminal(), transient=True) as bar:
         task = bar.add_task(title)
         yield lambda stage: bar.update(task, description=f"{title}: {stage}")

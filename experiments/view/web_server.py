@@ -31,7 +31,7 @@ from tornado.iostream import StreamClosedError
 from tornado.routing import URLSpec
 from tornado.web import Application, HTTPError, RequestHandler
 
-from weft.experiments.view import page_data
+from weft.experiments.view import metrics, page_data
 from weft.testbed.linux import clock
 from weft.testbed.observe.stream_event import StreamEvent
 
@@ -246,6 +246,17 @@ class Events(Guarded):
         self.page.put_nowait(None)
 
 
+class Metrics(Guarded):
+    """The state of the run for Prometheus (metrics.py)."""
+
+    async def get(self) -> None:
+        reply = await self.hub.ask({"do": "ports"})
+        if "network" not in self.hub.latest or "ports" not in reply:
+            raise HTTPError(503, reason="The run has not been read yet")
+        self.set_header("Content-Type", metrics.CONTENT_TYPE)
+        self.finish(metrics.text(self.hub.latest, self.hub.links, reply["ports"]))
+
+
 class Do(Guarded):
     """Actions and queries (testbed/observe/viewer_requests.py)."""
 
@@ -287,6 +298,7 @@ async def serve(content: Content, listener: socket.socket, events: int, requests
         "/page.json": DataHandler,
         "/events": Events,
         "/do": Do,
+        "/metrics": Metrics,
         "/report": ReportHandler,
         "/.*": File,
     }

@@ -2,7 +2,7 @@
 
 FRR routes whatever the lab's scheme is: OSPF between servers, BGP in fabrics (frr_config.py).
 `exec` of a node has the same `ip` and `sysctl` commands as a plan.  Containers resolve addresses by
-ARP, because their interfaces have other Ethernet addresses than ours.  Containerlab has no rates:
+ARP, because their interfaces have other Ethernet addresses than ours.  The file has no rates:
 those of a link are in its `vars`, from which weft reads them again.
 """
 

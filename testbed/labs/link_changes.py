@@ -9,6 +9,7 @@ from typing import Any
 from weft.daemons.core.registry import usual
 from weft.testbed.labs.lab_file import Lab, link_keys
 from weft.testbed.labs.running_lab import lab_of
+from weft.testbed.network import faults
 from weft.testbed.network.impair import Impairment
 from weft.testbed.network.network import RunningNetwork
 from weft.topologies.core.link import LinkSpec
@@ -58,50 +59,111 @@ def link_of(lab: Lab, link: int) -> LinkSpec | None:
     return lab.own_links.get(link) or host_link or lab.link
 
 
-def changes(network: RunningNetwork, lab: Lab) -> list[LinkChange]:
+@dataclass(frozen=True)
+class LinkStateChange:
+    """A link called `name` that the lab has and that has failed, or that the lab lacks."""
+
+    name: str
+    up: bool
+
+    def row(self) -> dict[str, Any]:
+        """Return the link, and its state before and after; JSON-able."""
+        states = [{"state": "up" if up else "down"} for up in (not self.up, self.up)]
+        return {"link": self.name, "before": states[0], "after": states[1]}
+
+    def __str__(self) -> str:
+        return f"{self.name}: down -> up" if self.up else f"{self.name}: up -> down"
+
+
+def changes(network: RunningNetwork, lab: Lab) -> list[LinkChange | LinkStateChange]:
     """Return the changes after which the links of `network` are those of `lab`.
 
+    Links that the lab lacks fail, also all those of nodes that it lacks; failed ones that it has
+    are restored.
+
     Raises:
-        ValueError: the two differ in more than rate, queue, delay and loss of links.
+        ValueError: the lab has other nodes or further links, or the two differ in more than rate,
+            queue, delay and loss of links.
     """
     running = lab_of(network)
-    _check_nodes(running, lab)
     if running.scheme != (scheme := lab.scheme or usual(lab.topology)):
         raise ValueError(
             f"the run has scheme {running.scheme}, the lab {scheme}: apply changes links only; "
             "weft scheme changes that of a data plane, others need weft down and weft up"
         )
-    differing = []
-    for link in range(len(lab.topology.links)):
-        name = lab.topology.link_name(link)
-        before, after = link_of(running, link), link_of(lab, link)
-        if before == after:
-            continue
-        if after is None:
-            raise ValueError(f"{name} has no rate in the lab: weft impair {name} --clear first")
-        fixed = before or LinkSpec(rate_bps=after.rate_bps, queue_packets=after.queue_packets)
-        for key in ("trim_packets", "mtu_bytes"):
-            if getattr(fixed, key) != getattr(after, key):
-                raise ValueError(f"{name}: {key} is fixed while a network runs: bring it up anew")
-        differing.append(LinkChange(name, before, after))
+    counterparts = _counterparts(running, lab)
+    differing: list[LinkChange | LinkStateChange] = []
+    for link, of_lab in counterparts.items():
+        change = _change(running, lab, link, of_lab)
+        differing += [change] if change else []
+    failed = set(faults.inspect(network).failed)
+    for link in range(len(running.topology.links)):
+        if (link in failed) == (link in counterparts):
+            name = running.topology.link_name(link)
+            differing.append(LinkStateChange(name, up=link in counterparts))
     return differing
 
 
-def _check_nodes(running: Lab, lab: Lab) -> None:
-    """Raise ValueError unless both labs have the same nodes and wiring."""
-    for title, of in (("nodes", _names), ("wiring", lambda lab: lab.topology.links.tolist())):
-        if of(running) != of(lab):
+def _change(running: Lab, lab: Lab, link: int, of_lab: int) -> LinkChange | None:
+    """Return the change of a link of the run to its counterpart `of_lab`; None if they agree."""
+    name = running.topology.link_name(link)
+    before, after = link_of(running, link), link_of(lab, of_lab)
+    if before == after:
+        return None
+    if after is None:
+        raise ValueError(f"{name} has no rate in the lab: weft impair {name} --clear first")
+    fixed = before or LinkSpec(rate_bps=after.rate_bps, queue_packets=after.queue_packets)
+    for key in ("trim_packets", "mtu_bytes"):
+        if getattr(fixed, key) != getattr(after, key):
+            raise ValueError(f"{name}: {key} is fixed while a network runs: bring it up anew")
+    return LinkChange(name, before, after)
+
+
+def _counterparts(running: Lab, lab: Lab) -> dict[int, int]:
+    """Return the lab's link for each link of the run that it has, by the names of their ends.
+
+    Of parallel links the lab has the first ones.
+
+    Raises:
+        ValueError: the lab has a node or a link that the run lacks.
+    """
+    kinds = {name: node < running.topology.servers for node, name in enumerate(_names(running))}
+    for node, name in enumerate(_names(lab)):
+        if kinds.get(name) != (node < lab.topology.servers):
             raise ValueError(
-                f"the {title} of the run ({running.topology.spec}) and of the lab differ: apply "
-                "changes links only; bring the lab up by weft up"
+                f"node {name} is not one of the run ({running.topology.spec}): nodes are made when "
+                "a network comes up; bring the lab up by weft up"
             )
+    wanted = _links_by_ends(lab)
+    counterparts: dict[int, int] = {}
+    for ends, links in _links_by_ends(running).items():
+        of_lab = wanted.pop(ends, [])
+        if len(of_lab) > len(links):
+            wanted[ends] = of_lab
+        counterparts.update(zip(links, of_lab, strict=False))
+    if wanted:
+        name = "-".join(sorted(next(iter(wanted))))
+        raise ValueError(
+            f"link {name} is not one of the run ({running.topology.spec}): links are made when a "
+            "network comes up; bring the lab up by weft up"
+        )
+    return counterparts
+
+
+def _links_by_ends(lab: Lab) -> dict[frozenset[str], list[int]]:
+    """Return the links between each two nodes, in order."""
+    names = _names(lab)
+    links: dict[frozenset[str], list[int]] = {}
+    for link, (a, _, b, _) in enumerate(lab.topology.links.tolist()):
+        links.setdefault(frozenset((names[a], names[b])), []).append(link)
+    return links
 
 
 def _names(lab: Lab) -> list[str]:
     return [lab.topology.naming.label(node) for node in range(lab.topology.nodes)]
 
 
-def apply(network: RunningNetwork, differing: Sequence[LinkChange]) -> None:
+def apply(network: RunningNetwork, differing: Sequence[LinkChange | LinkStateChange]) -> None:
     """Make the changes; packets in queues stay.
 
     Raises:
@@ -109,4 +171,9 @@ def apply(network: RunningNetwork, differing: Sequence[LinkChange]) -> None:
         OSError: the kernel holds other values after a change.
     """
     for change in differing:
-        network.impair(change.name, change.impairment())
+        if isinstance(change, LinkChange):
+            network.impair(change.name, change.impairment())
+        elif change.up:
+            network.restore(change.name)
+        else:
+            network.fail(change.name)

@@ -20,6 +20,7 @@ from weft.testbed.network import impair
 from weft.testbed.network.degrade import set_rate
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.node_daemon import control
+from weft.testbed.observe.port_reader import PortReader
 from weft.testbed.plan.element import LinkElement, parse_element
 from weft.topologies.core.address import dotted
 from weft.topologies.core.failures import fail_links
@@ -48,7 +49,9 @@ class Actions:
             "restart": self._restart,
             "path": self._path,
             "node": self._node,
+            "ports": self._ports,
         }
+        self._reader: PortReader | None = None
 
     def do(self, request: Mapping[str, Any]) -> ViewerReply:
         """Carry out `request`; the reply has `error`, one line, if that fails."""
@@ -82,6 +85,21 @@ class Actions:
         """Return `loss_percent` and `delay_us` of the link towards its second end."""
         spec = impair.kernel_link(self._network, self._network.topology.link(link))
         return {"loss_percent": spec.loss_ppb / 1e7, "delay_us": spec.delay_us} if spec else {}
+
+    def _ports(self) -> ViewerReply:
+        """Return bytes, drops and waiting packets of both ends of each link, since it came up."""
+        network = self._network
+        if self._reader is None:
+            self._reader = PortReader(network, shaped=bool(network.plan.link_specs))
+        reading = self._reader.read(everything=True)
+        row_of = {port: row for row, port in enumerate(self._reader.ports)}
+        columns = (reading.sent_bytes, reading.drops, reading.waiting)
+        ports = {}
+        for link, (a, pa, b, pb) in enumerate(network.topology.links.tolist()):
+            rows = row_of[a, pa], row_of[b, pb]
+            counters = [int(column[row]) for column in columns for row in rows]
+            ports[network.topology.link_name(link)] = counters
+        return {"ports": ports}
 
     def _restart(self, node: str) -> None:
         """Stop the node's daemon, if it has one, and start it."""

@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 
 from tests.experiments.view import browser
+from tests.experiments.view.test_metrics import parsed
+from weft.experiments.view.metrics import CONTENT_TYPE
 from weft.experiments.view.web_server import UNPRIVILEGED
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.network.network import RunningNetwork
@@ -242,6 +244,29 @@ def test_links_and_nodes_break_and_mend_and_a_path_is_what_packets_take(view: Vi
         told = view.do(**request)
         assert words in told["error"], told
         assert "\n" not in told["error"]
+
+
+@pytest.mark.kernel
+def test_metrics_count_what_links_carry_and_need_the_token(view: View) -> None:
+    assert view.ask("/metrics", {})[0] == 403
+
+    def metrics() -> dict[tuple[str, str | None], int]:
+        status, headers, body = view.ask("/metrics", view.bearer)
+        assert (status, headers["Content-Type"]) == (200, CONTENT_TYPE)
+        return parsed(body.decode())
+
+    def routed() -> bool:
+        return metrics().get(("weft_daemon_routes", 'node="h0"'), 0) > 0
+
+    wait_until("the daemons are read", routed)
+    wait_until("the link is up", lambda: metrics()["weft_link_up", 'link="h0-h3"'] == 1)
+    there = "weft_link_sent_bytes_total", 'link="h0-h3",from="h0",to="h3"'
+    before = metrics()
+    wait_until("hellos are counted", lambda: metrics()[there] > before[there])
+    view.do(do="fail", what="h0-h3")
+    wait_until("failure is seen", lambda: not metrics()["weft_link_up", 'link="h0-h3"'])
+    view.do(do="restore", what="h0-h3")
+    wait_until("repair is seen", lambda: metrics()["weft_link_up", 'link="h0-h3"'] == 1)
 
 
 def status_of(pid: int) -> dict[str, list[str]]:

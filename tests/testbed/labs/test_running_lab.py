@@ -1,5 +1,6 @@
 """A lab on the kernel: brought up, impaired while packets flow, saved, and the same again."""
 
+import json
 import subprocess
 import sys
 
@@ -9,7 +10,7 @@ from weft.testbed.labs.lab_file import parse, written
 from weft.testbed.labs.running_lab import begin, lab_of
 from weft.testbed.linux import live_port, tc
 from weft.testbed.linux.interface import NamedDevice
-from weft.testbed.network import impair
+from weft.testbed.network import faults, impair
 from weft.testbed.network.impair import Impairment
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.runs import run
@@ -101,12 +102,51 @@ def test_a_running_network_gets_the_links_of_a_file(tmp_path, run_name):
         assert (again.returncode, again.stdout) == (0, "")
         for text, reason in (
             (changed.replace("static", "ecmp"), "the run has scheme static, the lab ecmp"),
-            (changed.replace("gen: {hosts: 1}", "gen: {hosts: 2}"), "the nodes of the run"),
+            (changed.replace("gen: {hosts: 1}", "gen: {hosts: 2}"), "node gen.1 is not one of the"),
+            (f"{changed}  - {{ends: zur-gen}}\n", "link gen-zur is not one of the run"),
             (changed.replace("4000", "5000"), "mtu_bytes is fixed while a network runs"),
         ):
             refused = apply(text)
             assert refused.returncode == 2
             assert reason in refused.stderr
+    finally:
+        network.down()
+
+
+@pytest.mark.kernel
+def test_a_running_network_loses_links_and_nodes_that_a_file_lacks(tmp_path, run_name):
+    whole = (
+        "nodes: {a: {hosts: 2}, b: {hosts: 1}, c: {}}\nscheme: bfs\n"
+        "links: [{ends: a-b}, {ends: a-b}, {ends: b-c}, {ends: c-a}]\n"
+    )
+    without_b_c = whole.replace(", {ends: b-c}", "")
+    without_c = whole.replace(", c: {}", "").replace(", {ends: b-c}, {ends: c-a}", "")
+    fewer = without_c.replace(", {ends: a-b}]", "]").replace("hosts: 2", "hosts: 1")
+    lab = parse(whole, name="lab")
+    network = RunningNetwork.create(lab.topology, None, scheme="bfs", name=run_name)
+
+    def apply(text, *words):
+        (tmp_path / "lab.yaml").write_text(text)
+        done = weft("apply", str(tmp_path / "lab.yaml"), "--run", run_name, *words)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+    def failed():
+        return {network.topology.link_name(link) for link in faults.inspect(network).failed}
+
+    try:
+        assert apply(without_b_c, "--dry-run") == ["b-c: up -> down"]
+        assert failed() == set()
+        assert apply(without_b_c) == ["b-c: up -> down"]
+        assert failed() == {"b-c"}
+        assert apply(without_c) == ["a-c: up -> down"]
+        assert apply(without_c) == []
+        rows = json.loads("".join(apply(fewer, "--json")))
+        states = {"before": {"state": "up"}, "after": {"state": "down"}}
+        assert rows == [{"link": "a.1-a", **states}, {"link": "a-b:2", **states}]
+        assert failed() == {"b-c", "a-c", "a.1-a", "a-b:2"}
+        assert len(apply(whole)) == 4
+        assert failed() == set()
     finally:
         network.down()
 
