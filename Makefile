@@ -68,6 +68,12 @@ virtual-tests: setup
 test-clean: ## demo and test on a fresh clone in a clean Debian 12, as a user of its own with sudo; needs root
 	$(if $(SUDO),sudo --preserve-env) tools/clean_root.sh --user demo test
 
+vm-test: ## the demo and some tests on the machine of `vagrant up`, emulated, with Debian's own kernel; needs root
+	$(if $(SUDO),sudo --preserve-env) tools/vm_test.sh
+
+vm-steps:
+	tools/vm_test.sh
+
 test-virtual: setup uml-kernel ## the kernel tests under the virtual clock, each file on a kernel of its own
 	$(PYTHON) -m pytest --clock virtual
 
@@ -143,4 +149,4 @@ clean: ## remove what make has made
 	rm --recursive --force .venv build dist docs/_build docs/reference *.egg-info .mypy_cache .ruff_cache .hypothesis .numba_cache $(BPF_OBJECTS) $(LIBRARIES)
 	find . -name __pycache__ -prune -exec rm --recursive {} +
 
-.PHONY: help setup demo check style types quick-tests test kernel-tests virtual-tests test-all test-clean test-mininet chaos fuzz test-virtual uml-kernel kernel-wheel bench $(BENCHES) figures pages docs image dist bpf clean
+.PHONY: help vm-test vm-steps setup demo check style types quick-tests test kernel-tests virtual-tests test-all test-clean test-mininet chaos fuzz test-virtual uml-kernel kernel-wheel bench $(BENCHES) figures pages docs image dist bpf clean

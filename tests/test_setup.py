@@ -100,6 +100,7 @@ def test_every_target_can_be_made(target):
         "tools/setup.sh",
         "tools/clean_root.sh",
         "tools/try_wheels.sh",
+        "tools/vm_test.sh",
         "testbed/uml/uml-init.sh",
         ".ci/run",
     ],
