@@ -8,7 +8,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from weft.testbed.runs import private_files
-from weft.testbed.runs.run import DIRECTORY
 
 MOST_ENTRIES = 200  # the oldest are forgotten
 
@@ -38,7 +37,6 @@ def _times_s() -> dict[str, float]:
 
 
 def _file() -> Path | None:
-    if os.geteuid() == 0:
-        return DIRECTORY / "times.json"
-    place = os.environ.get("XDG_RUNTIME_DIR")
-    return Path(place) / "weft-times.json" if place else None
+    """Return a file that the next boot removes, apart from runs; None if there is no place."""
+    place = "/run" if os.geteuid() == 0 else os.environ.get("XDG_RUNTIME_DIR")
+    return Path(place) / "weft-times/times.json" if place else None

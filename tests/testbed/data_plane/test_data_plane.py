@@ -521,12 +521,15 @@ def test_tcp_fills_a_queue_that_is_not_its_own(network: Callable[..., RunningNet
 
 @pytest.mark.parametrize("reader", [reader for reader in READERS if reader != "kfunc"])
 def test_the_variants_for_older_kernels_load_and_forward(
-    reader: str, network: Callable[..., RunningNetwork], monkeypatch: pytest.MonkeyPatch
+    reader: str,
+    network: Callable[..., RunningNetwork],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     net = network(CLOS, SLOW)  # on which what waits at a port stays there
-    monkeypatch.setattr(
-        plane_program, "READERS", {"kfunc": "no such file", reader: READERS[reader]}
-    )
+    refused = tmp_path / "refused.bpf.o"
+    refused.write_text("no program")
+    monkeypatch.setattr(plane_program, "READERS", {"kfunc": refused, reader: READERS[reader]})
     with DataPlane.load(net, "rr") as plane:
         assert plane.queue_reader == reader
         plane.attach()
