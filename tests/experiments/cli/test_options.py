@@ -111,5 +111,5 @@ def test_positional_arguments_are_in_capitals():
 
 def test_questions_are_those_of_the_experiments():
     """Which are read from the source, without an import."""
-    found = {name: experiment.question for name, experiment in definition.discover().items()}
-    assert definition.questions() == found
+    questions = {name: experiment.question for name, experiment in definition.discover().items()}
+    assert definition.questions() == questions

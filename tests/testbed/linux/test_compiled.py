@@ -58,5 +58,5 @@ def test_sources_are_those_of_make():
             capture_output=True,
             check=True,
         ).stdout
-        made = {path.name for path in OBJECTS if f"compile {path.relative_to(ROOT)}" in planned}
-        assert made == {path.name for path in OBJECTS if file in compiled.sources(path)}, file
+        objects = {path.name for path in OBJECTS if f"compile {path.relative_to(ROOT)}" in planned}
+        assert objects == {path.name for path in OBJECTS if file in compiled.sources(path)}, file

@@ -49,8 +49,8 @@ def test_a_packet_leaves_by_the_same_port(fabric, spec, failed):
     assert len(expected) > 20 * topology.switches // 3
     for (switch, dst), number in expected.items():
         before = fabric.plane.counters()
-        given = packet(dst=topology.naming.address(dst), to=mac(switch, 0))
-        fabric.put_in(given, 0, switch)
+        frame = packet(dst=topology.naming.address(dst), to=mac(switch, 0))
+        fabric.put_in(frame, 0, switch)
         now = fabric.plane.counters()
         used = [
             port
