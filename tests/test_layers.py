@@ -259,7 +259,7 @@ def test_a_daemon_does_without_the_array_library():
         "weft.topologies.tiered.star",
         *(
             f"weft.topologies.low_diameter.{name}"
-            for name in ("complete", "slimfly", "dragonfly", "hyperx")
+            for name in ("complete", "slimfly", "polarfly", "dragonfly", "hyperx")
         ),
         *(f"weft.topologies.low_diameter.{name}" for name in ("jellyfish", "xpander")),
         "weft.topologies.core.family",

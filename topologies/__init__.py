@@ -28,6 +28,7 @@ FAMILY_MODULES = {
     "star": "tiered.star",
     "complete": "low_diameter.complete",
     "slimfly": "low_diameter.slimfly",
+    "polarfly": "low_diameter.polarfly",
     "dragonfly": "low_diameter.dragonfly",
     "hyperx": "low_diameter.hyperx",
     "jellyfish": "low_diameter.jellyfish",

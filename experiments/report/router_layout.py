@@ -6,7 +6,7 @@ slimfly             columns are circles, of one half on a ring, of the other on 
                     racks share an angle
 dragonfly, xpander  groups or metanodes are circles on a ring
 hyperx              a grid; further dimensions are copies of it, the third aside and aslant
-jellyfish           one circle
+jellyfish, polarfly one circle, of a polarfly rack by rack
 """
 
 from __future__ import annotations
@@ -98,6 +98,7 @@ FAMILIES: Mapping[str, Callable[[Topology], tuple[Places, Places]]] = {
     "dragonfly": dragonfly,
     "xpander": xpander,
     "jellyfish": jellyfish,
+    "polarfly": jellyfish,
     "hyperx": hyperx,
 }
 

@@ -1,0 +1,118 @@
+"""PolarFly: the polarity graphs of Erdos, Renyi and Brown (Lakhotia et al., SC 2022).
+
+Routers are the points of the projective plane over GF(q), q a prime power: vectors of three
+elements of which the first that is not 0 is 1.  Two are joined if the product u . v is 0.  So there
+are q^2 + q + 1 routers and q (q + 1)^2 / 2 links.  Two routers without a link have one common
+neighbour.  A router has q + 1 neighbours, or q if it is a quadric, one with u . u = 0; there are q
++ 1 of these.
+
+Racks are those of Lakhotia et al.: the quadrics, and a rack for each neighbour of the first
+quadric, which is the centre: itself and its neighbours that are not quadrics.  Routers are numbered
+by racks, quadrics first, centres before their neighbours.  Links within a rack have level 1
+(local), others level 2 (global).  Each router has p hosts, half of its q + 1 links unless it is
+given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from weft.topologies.core.family import Family, IntegerParameter
+from weft.topologies.core.topology import Topology
+from weft.topologies.low_diameter.finite_field import FiniteField, field, prime_power
+from weft.topologies.low_diameter.routers import require_routers, wired
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+def build(parameters: Mapping[str, int]) -> Topology:
+    """Return the PolarFly of q."""
+    import numpy as np
+
+    q, hosts = parameters["q"], parameters["p"]
+    if not prime_power(q):
+        raise ValueError(f"polarfly: q must be a prime power, such as 4, 5, 7, 8 or 9, got {q}")
+    routers = q * q + q + 1
+    require_routers("polarfly", routers, hosts, q * (q + 1) ** 2 // 2)
+    joined = neighbours(field(q))
+    rack = racks(joined)
+    number = np.empty(routers, dtype=np.int64)
+    number[np.lexsort((rack[:, 1], rack[:, 0]))] = np.arange(routers)
+    near, far = np.repeat(np.arange(routers), q + 1), joined.ravel()
+    links = near < far
+    near, far = near[links], far[links]
+    inside = rack[near, 0] == rack[far, 0]
+    ends = np.stack([number[near], number[far]], axis=1)
+    return wired(
+        "polarfly",
+        {"q": q, "p": hosts},
+        routers=routers,
+        hosts=hosts,
+        levels=[ends[inside], ends[~inside]],
+        roles=("host", "local", "global"),
+    )
+
+
+def neighbours(galois: FiniteField) -> NDArray[np.int64]:
+    """Return the q + 1 points v with u . v = 0 of each point u, shape (q^2 + q + 1, q + 1).
+
+    A quadric is among its own.  Point (1, y, z) has number y q + z, (0, 1, z) has q^2 + z, and (0,
+    0, 1) is the last.
+    """
+    import numpy as np
+
+    q, plus, times = galois.q, galois.plus(), galois.times()
+    minus = np.argmin(plus, axis=1)  # plus[a, minus[a]] is 0
+    inverse = np.argmax(times == 1, axis=1)
+    every = np.arange(q)
+    table = np.empty((q * q + q + 1, q + 1), dtype=np.int64)
+    y, z = np.divmod(np.arange(q * q), q)
+    points = np.concatenate(
+        [np.stack([y * 0 + 1, y, z], axis=1), np.stack([every * 0, every * 0 + 1, every], axis=1)]
+    )
+    for number, (a, b, c) in enumerate([*points.tolist(), [0, 0, 1]]):
+        if c:  # z is a function of the other two
+            lines = times[minus[inverse[c]]]
+            table[number, :q] = every * q + lines[plus[a, times[b]]]
+            table[number, q] = q * q + lines[b]
+        elif b:  # y is a function of x, and z is free
+            table[number, :q] = times[minus[inverse[b]], a] * q + every
+            table[number, q] = q * q + q
+        else:  # x is 0
+            table[number] = q * q + np.arange(q + 1)
+    return table
+
+
+def racks(joined: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the rack of each point, and its rank among those of the rack, shape (points, 2)."""
+    import numpy as np
+
+    points = np.arange(len(joined))
+    quadric = (joined == points[:, None]).any(axis=1)
+    first = np.flatnonzero(quadric)[0]
+    rack = np.zeros((len(joined), 2), dtype=np.int64)
+    for number, centre in enumerate(joined[first][joined[first] != first], start=1):
+        others = joined[centre][~quadric[joined[centre]]]
+        rack[others] = np.stack([others * 0 + number, others + 1], axis=1)
+        rack[centre] = number, 0
+    rack[quadric] = np.stack([points[quadric] * 0, points[quadric]], axis=1)
+    return rack
+
+
+FAMILIES = {
+    "polarfly": Family(
+        name="polarfly",
+        summary="the polarity graph over GF(q), diameter 2: q^2 + q + 1 routers",
+        source="Lakhotia et al., SC 2022",
+        example="polarfly:q=7,p=4",
+        parameters={
+            "q": IntegerParameter("a prime power", 2, 255),
+            "p": IntegerParameter("hosts of a router, half its links by default", 1, optional=True),
+        },
+        build=build,
+        derived=lambda values: {"p": (values["q"] + 2) // 2},
+    ),
+}
