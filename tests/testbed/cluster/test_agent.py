@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.error_lines import error_lines
 from tests.testbed.cluster.machines_here import (
     ROOT,
     WEFT,
@@ -46,7 +47,7 @@ def test_half_an_applied_part_is_removed_from_every_machine(tmp_path, name):
         # the last tunnel of the second machine is taken, so that most of its part exists by then
         machines.all[1].run(*["ip", "link", "add", "taken", "type", "vxlan"], *tunnel.split())
         refused = weft(*words, check=False)
-        assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
+        assert (refused.returncode, len(error_lines(refused.stderr))) == (1, 1)
         assert "machine m2: " in refused.stderr
         assert "type vxlan" in refused.stderr
         assert machines.are_empty()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.error_lines import error_lines
 from tests.testbed.cluster.machines_here import ROOT, WEFT, Machine, Machines, machines_here
 from tests.testbed.cluster.ssh_here import SERVE, describe, needs_server, write_keys
 from weft.testbed.linux.clock import wait_until
@@ -114,7 +115,7 @@ def test_a_machine_that_ssh_cannot_use_is_refused_in_one_line(machines, tmp_path
         program = "echo hello"
     describe(tmp_path, "no.such.host.invalid" if fault == "name" else "far", program)
     refused = weft(machines, *up(machines))
-    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
-    assert refused.stderr.startswith("weft: machine far: ")
+    assert (refused.returncode, len(error_lines(refused.stderr))) == (2, 1)
+    assert error_lines(refused.stderr)[0].startswith("weft: machine far: ")
     assert words in refused.stderr
     machines.wait_until_empty()

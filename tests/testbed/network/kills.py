@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from tests.error_lines import error_lines
 from weft.testbed.linux import cgroup, netns
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.network import clean
@@ -132,7 +133,7 @@ def few_files_once(rng: random.Random) -> list[str]:
     problems = []
     if process.returncode == 0:
         weft("down", "--run", name)
-    elif process.returncode != 2 or len(process.stderr.splitlines()) != 1:
+    elif process.returncode != 2 or len(error_lines(process.stderr)) != 1:
         problems.append(f"status {process.returncode}: {process.stderr.strip()}")
     problems += leftovers(records, journals)
     return [f"{limit} open files: {problem}" for problem in problems]
