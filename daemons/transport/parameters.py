@@ -14,6 +14,17 @@ LONGEST_BACKOFF = 4  # doublings of the timeout
 TIMEOUT_FRAMES, LEAST_TIMEOUT_NS = 400, 1_000_000
 
 
+class Backoff(IntEnum):
+    """What counts as one timeout in a row, and doubles the next.
+
+    PACKET: each packet that is late; the packets of a lost window count one after the other.
+    WINDOW: all packets that were sent before the last timeout, together.
+    """
+
+    PACKET = 0
+    WINDOW = 1
+
+
 class LayerChoice(IntEnum):
     """Rules for the layer of a packet, as in packet_layers.h.
 
@@ -46,6 +57,7 @@ class Parameters:
     timers that are late.
     seed: of the draws of layers.
     choice: of the layer of each packet.
+    backoff: what counts as one timeout in a row.
     """
 
     rate_bps: int
@@ -57,6 +69,7 @@ class Parameters:
     burst: int = 8
     seed: int = 0
     choice: LayerChoice = LayerChoice.FLOW
+    backoff: Backoff = Backoff.PACKET
 
     def __post_init__(self) -> None:
         for name, least, most in (

@@ -74,6 +74,7 @@ BESIDE_HTSIM: Where = {
     "rate_mbps": 10_000,
     "frame_bytes": 9064,  # payloads of 9,000 bytes, as htsim's
 }
+UNNOTICED: Where = {"topology": "slimfly:q=7,p=6", "failed_fraction": 0.02, "known_us": 0}
 SWEEPS = (
     Sweep("fatpaths_failover", {"clock": "virtual"}),
     *(
@@ -118,17 +119,15 @@ SWEEPS = (
     ),
     Sweep("layered_throughput", {"intensity": 0.55, "mice": 0.9, "bound": "none"}),
     Sweep("fatpaths_feedback"),
-    Sweep(
-        "fatpaths_feedback",
-        {
-            "topology": "slimfly:q=3,p=3",
-            "mapping": "linear",
-            "engine": "kernel",
-            "clock": "virtual",
-        },
-        seeds=3,
-    ),
     Sweep("ndp_failover"),
+    *(
+        Sweep("ndp_failover", {**UNNOTICED, name: values})
+        for name, values in (
+            ("timeout_us", (300, 1000, 10_000)),
+            ("attempts", (3, 30)),
+            ("backoff", "packet"),
+        )
+    ),
     Sweep("ndp_load", {"engine": "packet", "transport": "ndp"}),
     Sweep(
         "ndp_load",

@@ -59,6 +59,14 @@ GAPS = {
     ),
     **ORDER,
 }
+ENDED = {
+    "*_ended_flows": "flows of that length that ended",
+    "*_ended_mean_ms": "mean time of those that ended; null without any",
+    "*_ended_p99_ms": "99th percentile of that",
+    "*_flows": "flows of that length that were counted",
+    "*_unfinished_fraction": "share of these that did not end; null without any",
+    "*_median_ms": "median time of all of these; null if half of them did not end",
+}
 TRANSPORT = {
     "timeouts": "retransmission timeouts; null under TCP, which does not count them",
     "retransmissions": "packets that were sent again",
@@ -106,5 +114,13 @@ VS_FATTREE = {
     "step_mean_ms": "list: time of a flow of each size, mean",
     "step_p99_ms": "list: 99th percentile of that",
     "long_percentiles_ms": "list: percentiles 0 to 100 of the times of long flows",
+    **TRANSPORT,
+}
+FEEDBACK = {
+    "hosts": VS_FATTREE["hosts"],
+    "flows": VS_FATTREE["flows"],
+    "unfinished": "flows that did not end; no mean or percentile counts them",
+    "unfinished_fraction": "share of those, of all flows",
+    **ENDED,
     **TRANSPORT,
 }

@@ -4,17 +4,27 @@ After FatPaths, on its networks: REPS (Bonato et al., EuroSys 2026), and Spritz'
 (Bonato et al., 2026), over the layers of FatPaths, beside its own rule and random layers
 (daemons/transport/parameters.py, LayerChoice).  Some links may lose all packets, which no switch
 notices.  Conditions are else those of fatpaths_vs_fattree; switches mark from four packets on.
+
+A run lasts until senders have given up the flows whose packets are lost.  Such flows have no time:
+means and percentiles are of the others, beside the share that did not end.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
+
+from weft.daemons.transport.parameters import Backoff, Parameters
 from weft.experiments.engines import common_parameters as common
+from weft.experiments.fatpaths import columns, flow_times, transports
+from weft.experiments.fatpaths import fatpaths_vs_fattree as vs_fattree
 from weft.experiments.fatpaths.fatpaths_vs_fattree import EXPERIMENT as VS_FATTREE
+from weft.experiments.fatpaths.transports import Carriage
 from weft.experiments.report.panels import Bars, number_of
-from weft.experiments.runner.definition import Run, Table
-from weft.experiments.runner.parameters import swept
+from weft.experiments.runner.definition import Result, Run, Table
+from weft.experiments.runner.parameters import Integer, Word, swept
 from weft.testbed.packets.transport import transport
 
 CHOICES = {
@@ -45,15 +55,54 @@ def has_layers(run: Run) -> bool:
     return run.text("routing") == "layers"
 
 
+def measure(run: Run) -> Result:
+    """Return the times of the flows that end, and the share of the others."""
+    return measure_carried(run, carriage(run))
+
+
+def carriage(run: Run) -> Carriage:
+    """Return how flows are carried: as in fatpaths_vs_fattree, until senders have given up."""
+    how = vs_fattree.carriage(run, run.topology)
+    endpoint: dict[str, Any] = {
+        "timeout_ns": 1000 * run.integer("timeout_us"),
+        "attempts": run.integer("attempts"),
+        "backoff": Backoff[run.text("backoff").upper()],
+    }
+    lifetime_ns = Parameters(rate_bps=how.rate_bps, **endpoint).lifetime_ns
+    return how._replace(endpoint=endpoint, deadline_s=how.deadline_s + lifetime_ns / 1e9)
+
+
+def measure_carried(run: Run, how: Carriage) -> Result:
+    """Return the columns about the flows of `run`, carried as `how` says."""
+    flows = vs_fattree.loads(run, run.topology)
+    carried = transports.carry(run, run.topology, flows, how)
+    warm = vs_fattree.is_warm(run, flows)
+    sizes = np.array([load.size_bytes for load in flows])[warm]
+    ms = 1000 * carried.until(flows, np.inf)[warm]
+    long = sizes >= flow_times.LONG_BYTES * run.number("size_fraction")
+    unfinished = int(np.isinf(ms).sum())
+    return carried.result(
+        {
+            "hosts": run.topology.servers,
+            "flows": len(ms),
+            "unfinished": unfinished,
+            "unfinished_fraction": unfinished / len(ms) if len(ms) else None,
+            **flow_times.ended_summary("long", ms[long]),
+            **flow_times.ended_summary("short", ms[~long]),
+        }
+    )
+
+
 AXES = VS_FATTREE.axes
 PLOT = Bars(
     columns={
-        "long_mean_ms": "(a) long flows (ms)",
-        "short_mean_ms": "(b) short flows (ms)",
+        "long_ended_mean_ms": "(a) long flows that ended (ms)",
+        "short_ended_mean_ms": "(b) short flows that ended (ms)",
+        "unfinished_fraction": "(c) flows that did not end",
     },
     strokes={
-        "long_mean_ms": {"long_p99_ms": "99th percentile"},
-        "short_mean_ms": {"short_p99_ms": "99th percentile"},
+        "long_ended_mean_ms": {"long_ended_p99_ms": "99th percentile"},
+        "short_ended_mean_ms": {"short_ended_p99_ms": "99th percentile"},
     },
     by=("rule",),
     facet=("topology", "mapping", "failed"),
@@ -73,11 +122,26 @@ EXPERIMENT = replace(
             transport=["ndp", *(f"ndp:choice={word}" for word in CHOICES if word != "flow")],
         ),
         "failed_fraction": common.FAILED_FRACTION.over(0.0, 0.02),
+        "timeout_us": Integer(
+            "silence after which a sender of ndp asks what became of a packet",
+            unit="us",
+            least=10,
+            most=10**7,
+        ).over(2880),  # 400 packets, as transport/parameters.py has it
+        "attempts": Integer(
+            "timeouts in a row after which a sender of ndp gives up", unit="", least=1, most=1000
+        ).over(10),
+        "backoff": Word(
+            "what is one timeout in a row: a packet that is late, or a window of them",
+            words=tuple(unit.name.lower() for unit in Backoff),
+        ).over("window"),
     },
+    columns=columns.FEEDBACK,
     goes_together=has_layers,
     compared=("transport",),
-    version=1,
+    version=2,  # flows that do not end are apart; the sender's timeouts are parameters
     seeds=10,
     takes_s=600,
+    measure=measure,
     plot=PLOT,
 )

@@ -18,9 +18,11 @@ paper's 9 kB, on the kernel as well.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import compress
 
 import numpy as np
+from numpy.typing import NDArray
 
 from weft.daemons.core import registry
 from weft.daemons.fatpaths import scheme
@@ -102,14 +104,9 @@ def loads(run: Run, topology: Topology) -> list[Load]:
 def measure(run: Run) -> Result:
     """Return throughput and times of flows, and what a host costs."""
     topology = run.topology
-    return measure_carried(run, topology, carriage(run, topology))
-
-
-def measure_carried(run: Run, topology: Topology, how: Carriage) -> Result:
-    """Return the same of the flows of `run`, carried as `how` says."""
-    flows, seconds = loads(run, topology), run.number("seconds")
+    how, flows = carriage(run, topology), loads(run, topology)
     carried = transports.carry(run, topology, flows, how)
-    warm = np.array([load.at_s > seconds / 2 for load in flows], dtype=bool)
+    warm = is_warm(run, flows)
     sizes = np.array([load.size_bytes for load in flows])[warm]
     ms = 1000 * carried.until(flows, how.deadline_s)[warm]
     cost = of_a_host(topology, PRICES)
@@ -124,6 +121,11 @@ def measure_carried(run: Run, topology: Topology, how: Carriage) -> Result:
             **flow_times.distributions(sizes, ms, run.number("size_fraction"), how.rate_bps),
         }
     )
+
+
+def is_warm(run: Run, flows: Sequence[Load]) -> NDArray[np.bool_]:
+    """Return which flows are counted: those that begin in the second half of the time."""
+    return np.array([load.at_s > run.number("seconds") / 2 for load in flows], dtype=bool)
 
 
 def throughput(fractions: Floats) -> dict[str, Value]:

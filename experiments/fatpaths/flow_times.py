@@ -69,6 +69,22 @@ def summary(name: str, ms: Floats) -> Row:
     }
 
 
+def ended_summary(name: str, ms: Floats) -> Row:
+    """Return statistics of times, infinite for a flow that did not end; None where there is none.
+
+    The median is that of all flows.  Mean and 99th percentile are of the flows that ended.
+    """
+    ended = ms[np.isfinite(ms)]
+    median = float(np.median(ms)) if len(ms) else np.inf
+    return {
+        f"{name}_flows": len(ms),
+        f"{name}_unfinished_fraction": 1 - len(ended) / len(ms) if len(ms) else None,
+        f"{name}_median_ms": median if np.isfinite(median) else None,
+        f"{name}_ended_flows": len(ended),
+        **summary(f"{name}_ended", ended),
+    }
+
+
 def long_and_short(sizes: Ints, ms: Floats, fraction: float) -> Row:
     """Return the columns on long and short flows of `sizes`, a fraction of the paper's."""
     long = sizes >= LONG_BYTES * fraction

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from weft.experiments.engines import common_parameters as common
-from weft.experiments.fatpaths import fatpaths_vs_fattree as vs_fattree
+from weft.experiments.fatpaths import fatpaths_feedback, fatpaths_vs_fattree
 from weft.experiments.fatpaths.fatpaths_feedback import EXPERIMENT as FEEDBACK
 from weft.experiments.fatpaths.fatpaths_feedback import PLOT
 from weft.experiments.runner.definition import Result, Run
@@ -23,15 +23,15 @@ FAILED_AT = 3 / 4  # of the time in which flows begin
 
 
 def measure(run: Run) -> Result:
-    """Return the columns of fatpaths_vs_fattree for a network whose links fail."""
-    topology, known_us = run.topology, run.integer("known_us")
+    """Return the columns of fatpaths_feedback for a network whose links fail."""
+    known_us = run.integer("known_us")
     failed_s = FAILED_AT * run.number("seconds")
-    how = vs_fattree.carriage(run, topology)._replace(failed_s=failed_s)
+    how = fatpaths_feedback.carriage(run)._replace(failed_s=failed_s)
     if known_us:
-        after = failures.fail_links(topology, how.failed)
+        after = failures.fail_links(run.topology, how.failed)
         detours_s = min(failed_s + known_us / 1e6, how.deadline_s)
-        how = how._replace(detours=vs_fattree.next_hops(run, after), detours_s=detours_s)
-    return vs_fattree.measure_carried(run, topology, how)
+        how = how._replace(detours=fatpaths_vs_fattree.next_hops(run, after), detours_s=detours_s)
+    return fatpaths_feedback.measure_carried(run, how)
 
 
 def is_compared(run: Run) -> bool:
@@ -65,7 +65,7 @@ EXPERIMENT = replace(
     },
     goes_together=is_compared,
     compared=("routing", "transport"),
-    seeds=5,
+    seeds=10,
     takes_s=60,
     measure=measure,
     plot=replace(PLOT, facet=("topology", "failed", "known_us"), wrap=4),

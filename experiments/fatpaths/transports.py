@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -112,6 +113,7 @@ class Carriage(NamedTuple):
     failed: links that lose all packets from `failed_s` on, which no switch notices; on the kernel
         from the beginning.
     detours: routing on simulated links from `detours_s` on, unless it is None.
+    endpoint: parameters of the purified transport other than its usual ones, by name.
     """
 
     rate_bps: int
@@ -126,6 +128,7 @@ class Carriage(NamedTuple):
     failed_s: float = 0.0
     detours: NextHops | None = None
     detours_s: float = 0.0
+    endpoint: Mapping[str, Any] = MappingProxyType({})
 
 
 def transport_of(run: Run) -> Transport:
@@ -258,7 +261,8 @@ def parameters(run: Run, how: Carriage) -> Parameters | TcpParameters:
     if parsed.name == "tcp":
         rto_min_us = run.integer("rto_min_us")
         return parsed.tcp(how.frame_bytes, rto_min_us=rto_min_us, one_message=how.is_open)
-    return parsed.ndp(how.rate_bps, how.frame_bytes, layers=how.layers, seed=run.seed)
+    usual = parsed.ndp(how.rate_bps, how.frame_bytes, layers=how.layers, seed=run.seed)
+    return replace(usual, **how.endpoint)
 
 
 def on_kernel(run: Run, topology: Topology, loads: Sequence[Load], how: Carriage) -> TransferTimes:
@@ -322,6 +326,7 @@ def by_ndp(run: Run, network: Any, loads: Sequence[Load], how: Carriage) -> Tran
         ndp.parameters_of(network, window=parsed.window, layers=how.layers),
         seed=run.seed,
         choice=LayerChoice[parsed.choice.upper()],
+        **how.endpoint,
     )
     messages = [ndp.NdpMessage(*load) for load in loads]
     observed = ndp.run(network, messages, endpoint, deadline_s=how.deadline_s)

@@ -54,6 +54,7 @@ BLOCK = re.compile(
 )
 CLAIM_TITLES = ("", *TITLES[1:])
 UNFINISHED = "unfinished"
+UNCUT = ("_ended_", "_median_")  # statistics without the times of flows that did not end
 # Keys and columns whose names in words would say too little at the head of a table.
 HEADS = {
     "d": "ports d",
@@ -62,15 +63,20 @@ HEADS = {
     "flows_hit": "flows on what failed",
     "fullest_link_fraction": "use of the most loaded link",
     "late_fraction": "late packets",
+    "long_ended_mean_ms": "long flows that ended, mean (ms)",
+    "long_ended_p99_ms": "their 99th percentile (ms)",
     "long_mean_ms": "long flows, mean (ms)",
+    "long_median_ms": "long flows, median (ms)",
     "long_p99_ms": "long flows, 99th percentile (ms)",
     "max_load_flows": "maximum load (flows)",
     "message_kb": "message (KiB)",
     "min_throughput_gbps": "minimum throughput (Gbit/s)",
     "most_flows": "most loaded link (flows)",
     "slowest_fraction": "goodput of the slowest flow",
-    "warm_long_mean_ms": "long flows of the second half, mean (ms)",
-    "warm_long_p99_ms": "long flows of the second half, 99th percentile (ms)",
+    "unfinished_fraction": "flows that did not end",
+    "warm_long_ended_mean_ms": "long flows of the second half that ended, mean (ms)",
+    "warm_long_ended_p99_ms": "their 99th percentile (ms)",
+    "warm_long_median_ms": "long flows of the second half, median (ms)",
 }
 SCALES = {"bit/s": (1e-6, "Mbit/s")}  # of units whose numbers are long
 
@@ -281,7 +287,8 @@ def cell(rows: Sequence[Row], column: str) -> str:
     if not values:
         return ""
     unit = columns.unit(column)
-    if unit == "ms" and any(row.get("unfinished") for row in rows):
+    is_cut = unit == "ms" and not any(part in column for part in UNCUT)
+    if is_cut and any(row.get("unfinished") for row in rows):
         return UNFINISHED
     form = Form.PERCENT if unit == "fraction" else Form.VALUE
     factor, _ = SCALES.get(unit, (1.0, unit))

@@ -55,13 +55,13 @@ class CParameters(Structure):
         ("burst", c_uint32),
         ("seed", c_uint32),
         ("choice", c_uint32),
-        ("unused", c_uint32),
+        ("backoff", c_uint32),
     )
 
     @classmethod
     def of(cls, parameters: Parameters) -> CParameters:
         """Return `parameters` as the library takes them."""
-        return cls(*(getattr(parameters, name) for name, _ in cls._fields_[:-1]))
+        return cls(*(getattr(parameters, name) for name, _ in cls._fields_))
 
 
 class CPacket(Structure):

@@ -22,7 +22,7 @@ struct slot {
 
 struct outgoing {
 	struct outgoing *next_sender, *next_active, *last_active;
-	uint64_t size_bytes, heard_at, credits;
+	uint64_t size_bytes, heard_at, silent_at, credits; /* silent_at: of the last silence */
 	struct slot *slots;
 	struct layer_history history;
 	uint32_t *refused; /* a ring with room for every packet: each is in it once */
@@ -229,17 +229,30 @@ static int may_send(const struct outgoing *m)
 	return !m->failed && m->credits && (m->refusals || m->next < m->packets);
 }
 
-static uint64_t timeout_ns(const struct ndp_endpoint *e, const struct outgoing *m)
+/* Return 1 for a packet that was sent before the last silence, and belongs to it. */
+static int is_of_last_silence(const struct ndp_endpoint *e, const struct outgoing *m,
+			      uint64_t sent_at)
 {
-	return e->parameters.timeout_ns
-	       << (m->silences < MOST_BACKOFF ? m->silences : MOST_BACKOFF);
+	return e->parameters.backoff == NDP_BACKOFF_BY_WINDOW && m->silences &&
+	       sent_at < m->silent_at;
+}
+
+static uint64_t timeout_ns(const struct ndp_endpoint *e, const struct outgoing *m, uint64_t sent_at)
+{
+	uint32_t silences = m->silences - is_of_last_silence(e, m, sent_at);
+
+	return e->parameters.timeout_ns << (silences < MOST_BACKOFF ? silences : MOST_BACKOFF);
 }
 
 static uint64_t deadline(const struct ndp_endpoint *e, const struct outgoing *m)
 {
-	if (m->first_in_flight != NONE)
-		return m->slots[m->first_in_flight].sent_at + timeout_ns(e, m);
-	return may_send(m) ? NDP_NEVER : m->heard_at + timeout_ns(e, m);
+	uint64_t sent_at;
+
+	if (m->first_in_flight != NONE) {
+		sent_at = m->slots[m->first_in_flight].sent_at;
+		return sent_at + timeout_ns(e, m, sent_at);
+	}
+	return may_send(m) ? NDP_NEVER : m->heard_at + timeout_ns(e, m, m->heard_at);
 }
 
 static void enter_flight(struct outgoing *m, uint32_t sequence, uint64_t now)
@@ -471,10 +484,10 @@ static void probe(struct ndp_endpoint *e, struct outgoing *m, uint32_t sequence,
 /* Handle the deadline of a message; 1 if the message is given up. */
 static int expire_message(struct ndp_endpoint *e, struct outgoing *m, uint64_t now)
 {
-	uint64_t after = timeout_ns(e, m);
-	uint32_t late = 0, last = m->last_in_flight;
+	uint32_t late = 0, first = m->first_in_flight, last = m->last_in_flight;
+	int again = first != NONE && is_of_last_silence(e, m, m->slots[first].sent_at);
 
-	if (m->silences == e->parameters.attempts) {
+	if (!again && m->silences == e->parameters.attempts) {
 		add_event(e, (struct ndp_event){ .time_ns = now,
 						 .silent_ns = now - m->heard_at,
 						 .peer = m->peer,
@@ -486,10 +499,12 @@ static int expire_message(struct ndp_endpoint *e, struct outgoing *m, uint64_t n
 		remove_outgoing(e, m);
 		return 1;
 	}
-	m->silences++;
 	/* probes go to the end of the list: stop at the packet that was last before */
-	for (uint32_t sequence = m->first_in_flight;
-	     sequence != NONE && m->slots[sequence].sent_at + after <= now; late++) {
+	for (uint32_t sequence = first; sequence != NONE; late++) {
+		uint64_t sent_at = m->slots[sequence].sent_at;
+
+		if (sent_at + timeout_ns(e, m, sent_at) > now)
+			break;
 		uint32_t next = sequence == last ? NONE : m->slots[sequence].after;
 
 		leave_flight(m, sequence, UNSENT);
@@ -499,6 +514,10 @@ static int expire_message(struct ndp_endpoint *e, struct outgoing *m, uint64_t n
 	}
 	if (!late && m->first_in_flight == NONE)
 		probe(e, m, m->refusals ? pop_refused(m) : m->next++, now);
+	if (!again) {
+		m->silences++;
+		m->silent_at = now;
+	}
 	return 0;
 }
 
@@ -545,7 +564,7 @@ static void send_one(struct ndp_endpoint *e, uint64_t now)
 					  .retransmitted = refused });
 	e->counters.sent++;
 	charge(&e->sending, now, gap_ns(e, NDP_FRAME_HEADER + bytes));
-	set_timer(e, now + timeout_ns(e, m));
+	set_timer(e, now + timeout_ns(e, m, now));
 	queue_sender(e, m);
 }
 

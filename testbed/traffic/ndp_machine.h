@@ -19,7 +19,10 @@
 enum { NDP_DATA = 1, NDP_ACK, NDP_NACK, NDP_PULL };
 enum { NDP_DELIVERED = 1, NDP_FINISHED, NDP_FAILED };
 
-/* seed: of the draws of layers.  choice: of the layer of each packet (packet_layers.h). */
+enum { NDP_BACKOFF_BY_PACKET, NDP_BACKOFF_BY_WINDOW };
+
+/* seed: of the draws of layers.  choice: of the layer of each packet (packet_layers.h).
+ * backoff: what counts as one timeout in a row (Backoff in daemons/transport/parameters.py). */
 struct ndp_parameters {
 	uint64_t rate_bps;
 	uint64_t timeout_ns;
@@ -30,7 +33,7 @@ struct ndp_parameters {
 	uint32_t burst;
 	uint32_t seed;
 	uint32_t choice;
-	uint32_t unused;
+	uint32_t backoff;
 };
 
 /* detail: data: the window; answer: 1 if another layer may help.

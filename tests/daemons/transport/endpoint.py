@@ -208,7 +208,7 @@ class Endpoint:
         self.counters.retransmissions += again
         found.append(Transmission(message.peer, data, data.own_bytes, again))
         self._sending.took(now, self.parameters.gap_ns(HEADER_BYTES + data.own_bytes))
-        self._wake(now + message.timeout_ns)
+        self._wake(now + message.timeout_ns(now))
         self._list(message)
 
     def _expire(self, now: int, found: list[Transmission]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tests.daemons.transport.packet_layers import Answer, layers_of
 from weft.daemons.core.mixing import mixed
 from weft.daemons.transport.packets import Ack, Data, Nack, Pull, packets_of
-from weft.daemons.transport.parameters import LONGEST_BACKOFF, MOST_PACKETS, Parameters
+from weft.daemons.transport.parameters import LONGEST_BACKOFF, MOST_PACKETS, Backoff, Parameters
 from weft.daemons.transport.results import reason
 
 UNSENT, IN_FLIGHT, REFUSED, ACKNOWLEDGED = range(4)
@@ -48,7 +48,7 @@ class OutgoingMessage:
         self._layer_of: dict[int, int] = {}  # packet -> layer by which it was sent last
         self._refused: deque[int] = deque()  # some of them acknowledged meanwhile
         self._refusals = 0
-        self._heard_at, self._silences = now, 0
+        self._heard_at, self._silences, self._silent_at = now, 0, 0
 
     @property
     def done(self) -> bool:
@@ -112,25 +112,32 @@ class OutgoingMessage:
         not come; None while the message waits for its turn.
         """
         if self._in_flight:
-            return next(iter(self._in_flight.values())) + self.timeout_ns
-        return None if self.may_send else self._heard_at + self.timeout_ns
+            sent_at = next(iter(self._in_flight.values()))
+            return sent_at + self.timeout_ns(sent_at)
+        return None if self.may_send else self._heard_at + self.timeout_ns(self._heard_at)
 
-    @property
-    def timeout_ns(self) -> int:
-        """Return the present timeout, which grows with each silence."""
-        return self._parameters.timeout_ns << min(self._silences, LONGEST_BACKOFF)
+    def timeout_ns(self, sent_at: int) -> int:
+        """Return the timeout of a packet sent at `sent_at`, which grows with each silence."""
+        silences = self._silences - self._is_of_last_silence(sent_at)
+        return self._parameters.timeout_ns << min(silences, LONGEST_BACKOFF)
+
+    def _is_of_last_silence(self, sent_at: int) -> bool:
+        by_window = self._parameters.backoff == Backoff.WINDOW
+        return by_window and self._silences > 0 and sent_at < self._silent_at
 
     def expire(self, now: int) -> Iterator[Data]:
         """Packets whose bare headers are to be sent now, when the deadline has come.
 
         None if it is given up.
         """
-        if self._silences == self._parameters.attempts:
+        again = any(map(self._is_of_last_silence, self._in_flight.values()))
+        if not again and self._silences == self._parameters.attempts:
             left = self.packets - self._acknowledged
             self.failed = reason(self.peer, now - self._heard_at, left, self.packets)
             return
-        late = [packet for packet, at in self._in_flight.items() if at + self.timeout_ns <= now]
-        self._silences += 1
+        late = [packet for packet, at in self._in_flight.items() if at + self.timeout_ns(at) <= now]
+        if not again:
+            self._silences, self._silent_at = self._silences + 1, now
         silent = [self._layer_of[packet] for packet in late]
         for packet in late:
             del self._in_flight[packet]

@@ -6,7 +6,7 @@ import pytest
 
 from tests.daemons.transport.endpoint import Endpoint
 from weft.daemons.transport.packets import Ack, Data, Nack, Pull
-from weft.daemons.transport.parameters import MOST_INCOMING_OF_PEER, Parameters
+from weft.daemons.transport.parameters import MOST_INCOMING_OF_PEER, Backoff, Parameters
 from weft.daemons.transport.results import Delivered, Finished
 
 MBIT = 1_000_000
@@ -194,6 +194,21 @@ def test_a_message_that_is_not_answered_is_given_up_and_says_so():
     assert "20 of 20 packets not acknowledged" in event.failed
     assert event.at_ns > 50_000_000 * (1 + 2 + 4)
     assert one.counters.timeouts == len(found) - 8
+
+
+def test_a_lost_window_is_one_timeout_in_a_row_or_one_for_each_packet():
+    timeout, given_up_at = 50_000_000, {}
+    for backoff in Backoff:
+        one = endpoint(attempts=6, backoff=backoff)
+        one.send(0, 1, 5, 20 * PAYLOAD)
+        found = poll_until(one, 0, 10**12)
+        (event,) = one.events
+        given_up_at[backoff] = event.at_ns
+    rounds = [timeout * (2**n - 1) for n in range(5)]
+    rounds += [rounds[-1] + 16 * timeout * n for n in (1, 2)]
+    assert [at for at, _ in found] == [round_ns + GAP * n for round_ns in rounds for n in range(8)]
+    assert given_up_at[Backoff.WINDOW] == rounds[-1] + 16 * timeout
+    assert given_up_at[Backoff.PACKET] < given_up_at[Backoff.WINDOW] / 2
 
 
 def test_a_lost_last_pull_is_asked_for():

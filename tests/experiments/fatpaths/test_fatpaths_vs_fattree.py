@@ -1,9 +1,11 @@
 """Low-diameter networks beside a fat-tree: the traffic, and small runs."""
 
+import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
 from weft.experiments.fatpaths import fatpaths_feedback, fatpaths_vs_fattree, ndp_failover
+from weft.experiments.fatpaths.flow_times import ended_summary
 from weft.experiments.runner.definition import Run
 from weft.topologies import build
 
@@ -83,25 +85,51 @@ def test_layers_carry_what_collides_on_one_link():
     fatpaths_vs_fattree.EXPERIMENT.plot(rows, Figure())
 
 
+def feedback(**chosen):
+    """The figures of a run of 45 hosts with 2 % of links dead, which no switch notices."""
+    given = {
+        "topology": "slimfly:q=3,p=3",
+        "mapping": "linear",
+        "failed_fraction": "0.02",
+        **{"transport": "ndp", **chosen},
+    }
+    (run,) = fatpaths_feedback.EXPERIMENT.runs(given, seeds=1)
+    fatpaths_vs_fattree.check(run)
+    return fatpaths_feedback.measure(run).figures
+
+
 def test_packets_that_recycle_layers_leave_links_that_have_failed():
     """A flow waits for a timeout before it leaves a layer, and may take another that is dead."""
-    p99_ms, runs = {}, {}
-    for rule in ("flow", "reps"):
-        (run,) = fatpaths_feedback.EXPERIMENT.runs(
-            {
-                "topology": "slimfly:q=3,p=3",
-                "transport": f"ndp:choice={rule}",
-                "mapping": "linear",
-                "failed_fraction": "0.02",
-            },
-            seeds=1,
-        )
-        fatpaths_vs_fattree.check(run)
-        runs[rule] = fatpaths_vs_fattree.measure(run).figures
-        p99_ms[rule] = runs[rule]["long_p99_ms"]
-    assert runs["reps"]["unfinished"] == runs["reps"]["given_up"] == 0
-    assert runs["reps"]["timeouts"] > 50
-    assert p99_ms["reps"] < 0.3 * p99_ms["flow"]
+    flow, reps = feedback(), feedback(transport="ndp:choice=reps")
+    assert reps["unfinished"] == reps["given_up"] == 0
+    assert reps["timeouts"] > 50
+    assert reps["long_ended_p99_ms"] < 0.6 * flow["long_ended_p99_ms"]
+
+
+def test_flows_that_do_not_end_have_no_time_and_a_share():
+    """With one timeout in a row alone they are given up; their end does not depend on the run's."""
+    given_up, ended = feedback(attempts="1"), feedback()
+    assert ended["unfinished"] == 0 < given_up["unfinished"] <= given_up["given_up"]
+    assert given_up["unfinished_fraction"] == given_up["unfinished"] / given_up["flows"]
+    lengths = ("long", "short")
+    for kind in ("ended_flows", "flows"):
+        all_flows = sum(given_up[f"{length}_{kind}"] for length in lengths)
+        assert all_flows == given_up["flows"] - (kind != "flows") * given_up["unfinished"]
+    assert given_up["long_ended_p99_ms"] < ended["long_ended_p99_ms"]
+
+
+def test_a_median_is_of_all_flows_and_a_mean_of_those_that_ended():
+    figures = ended_summary("x", np.array([1.0, 2.0, 4.0, np.inf, np.inf]))
+    assert (figures["x_median_ms"], figures["x_ended_mean_ms"]) == (4.0, pytest.approx(7 / 3))
+    assert (figures["x_flows"], figures["x_ended_flows"]) == (5, 3)
+    assert figures["x_unfinished_fraction"] == pytest.approx(0.4)
+    assert ended_summary("x", np.array([1.0, np.inf]))["x_median_ms"] is None
+
+
+def test_a_window_that_is_lost_may_count_as_many_timeouts():
+    """Then a sender backs off at each of its packets, and gives up where it need not."""
+    by_window, by_packet = (feedback(backoff=unit, attempts="5") for unit in ("window", "packet"))
+    assert by_window["unfinished"] < by_packet["unfinished"]
 
 
 def test_flows_pass_failed_links_sooner_if_switches_route_around_them():
@@ -126,7 +154,7 @@ def test_flows_pass_failed_links_sooner_if_switches_route_around_them():
     assert none["timeouts"] == none["unfinished"] == soon["unfinished"] == late["unfinished"] == 0
     assert silent["unfinished"] > 0
     assert 0 < soon["timeouts"] <= late["timeouts"] < silent["timeouts"]
-    assert none["long_mean_ms"] < soon["long_mean_ms"] < silent["long_mean_ms"]
+    assert none["long_ended_mean_ms"] < soon["long_ended_mean_ms"] < late["long_ended_mean_ms"]
     ndp_failover.EXPERIMENT.plot(rows, Figure())
 
 

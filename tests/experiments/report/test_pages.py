@@ -123,6 +123,9 @@ def test_a_time_over_flows_that_did_not_all_end_is_no_number():
     assert pages.cell([ended, ended], "mean_ms") == "3"
     assert pages.cell([ended, cut], "mean_ms") == pages.UNFINISHED
     assert pages.cell([ended, cut], "unfinished") != pages.UNFINISHED
+    cut |= {"long_ended_mean_ms": 4.0, "long_median_ms": 5.0}
+    assert pages.cell([cut], "long_ended_mean_ms") == "4"
+    assert pages.cell([cut], "long_median_ms") == "5"
 
 
 def test_a_claim_under_review_shows_its_reason():

@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 from ctypes import byref, c_int, create_string_buffer
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,12 @@ from weft.daemons.transport.packets import (
     decode,
     encode,
 )
-from weft.daemons.transport.parameters import MOST_INCOMING_OF_PEER, Parameters, timeout_ns
+from weft.daemons.transport.parameters import (
+    MOST_INCOMING_OF_PEER,
+    Backoff,
+    Parameters,
+    timeout_ns,
+)
 from weft.testbed.packets.network import (
     CWiring,
     PacketLink,
@@ -107,6 +113,7 @@ def both_on(
     header_bytes: int,
     trim_packets: int = 8,
     trouble: Trouble | None = None,
+    backoff: Backoff = Backoff.PACKET,
 ) -> TransportNetwork:
     topology = build(spec)
     link = trimming_queue.LinkModel(
@@ -116,7 +123,7 @@ def both_on(
     return TransportNetwork(
         topology,
         link,
-        PARAMETERS,
+        replace(PARAMETERS, backoff=backoff),
         sprayed(topology),
         random.Random(seed),
         trouble=trouble,
@@ -158,11 +165,14 @@ def test_structures_are_laid_out_alike_in_both_languages(tmp_path: Path) -> None
     assert subprocess.run(command, capture_output=True, text=True).stderr == ""
 
 
+@pytest.mark.parametrize("backoff", Backoff)
 @pytest.mark.parametrize(("senders", "header_bytes"), [(3, 72_000), (32, 72_000), (40, 3_000)])
 def test_incast_is_the_same_in_both_languages(
-    senders: int, header_bytes: int, compiled: Path
+    senders: int, header_bytes: int, backoff: Backoff, compiled: Path
 ) -> None:
-    net = both_on(f"star:n={senders + 1}", compiled, seed=1, header_bytes=header_bytes)
+    net = both_on(
+        f"star:n={senders + 1}", compiled, seed=1, header_bytes=header_bytes, backoff=backoff
+    )
     for src in range(1, senders + 1):
         net.send(0, src, 0, src, 20_000)
     net.run_until(10**9)
@@ -195,6 +205,7 @@ def test_a_message_whose_packets_are_refused_again_and_again_is_the_same(compile
     st.floats(0, 0.3),
     st.integers(0, 3_000_000),
     st.integers(1, 40),
+    st.sampled_from(Backoff),
     st.lists(
         st.tuples(
             st.integers(0, 4), st.integers(0, 4), st.integers(0, 60_000), st.integers(0, 10**6)
@@ -204,10 +215,17 @@ def test_a_message_whose_packets_are_refused_again_and_again_is_the_same(compile
     ),
 )
 def test_whatever_wires_do_both_languages_do_the_same(
-    compiled, seed, loss, twice, jitter, headers, messages
+    compiled, seed, loss, twice, jitter, headers, backoff, messages
 ):
     trouble = Trouble(loss_fraction=loss, duplicate_fraction=twice, jitter_ns=jitter)
-    net = both_on("star:n=5", compiled, seed=seed, header_bytes=64 * headers, trouble=trouble)
+    net = both_on(
+        "star:n=5",
+        compiled,
+        seed=seed,
+        header_bytes=64 * headers,
+        trouble=trouble,
+        backoff=backoff,
+    )
     for flow, (src, dst, size, at) in enumerate(messages):
         if src != dst:
             net.send(at, src, dst, flow % 15, size)  # some numbers are used twice
