@@ -74,7 +74,7 @@ BESIDE_HTSIM: Where = {
     "rate_mbps": 10_000,
     "frame_bytes": 9064,  # payloads of 9,000 bytes, as htsim's
 }
-UNNOTICED: Where = {"topology": "slimfly:q=7,p=6", "failed_fraction": 0.02, "known_us": 0}
+UNNOTICED: Where = {"topology": "slimfly:q=5,p=4", "failed_fraction": 0.02, "known_us": 0}
 SWEEPS = (
     Sweep("fatpaths_failover", {"clock": "virtual"}),
     *(

@@ -13,12 +13,11 @@ paper's, ten times slower (layered_network.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.fatpaths import columns, flow_times, layered_network
@@ -39,13 +38,6 @@ OF_FLOWS = {  # columns with TCP's own figures of each flow, by field of TcpInfo
 
 def measure(run: Run) -> Result:
     """Return the time of every flow, means and 99th percentiles, and what the layers did."""
-    return measure_times(run, times)
-
-
-def measure_times(
-    run: Run, figures_of: Callable[[FlowResults, float, float], Mapping[str, Value]]
-) -> Result:
-    """Return `figures_of` flows, the part of the paper's sizes and s, and what the layers did."""
     fraction, seconds = run.number("size_fraction"), run.number("seconds")
     with layered_network.brought_up(run) as network:
         flows = flow_times.arrivals(
@@ -62,7 +54,7 @@ def measure_times(
         )
         return observation.result(
             {
-                **figures_of(observation.flows, fraction, seconds),
+                **times(observation.flows, fraction, seconds),
                 **layered_network.layer_figures(network),
             },
             {"scheme": network.run.journal["scheme"]},
@@ -82,21 +74,14 @@ def times(table: FlowResults, fraction: float, seconds: float) -> dict[str, Valu
             for result in results
         ]
     )
+    warm = np.array([result.flow.at_s >= seconds / 2 for result in results], dtype=bool)
     return {
         "flows": len(ms),
         "unfinished": table.unfinished,
         **flow_times.columns(sizes, ms, fraction),
-        **flow_times.summary("warm_long", ms[is_warm_and_long(table, fraction, seconds)]),
+        **flow_times.summary("warm_long", ms[warm & (sizes >= flow_times.LONG_BYTES * fraction)]),
         **{name: tcp_figures(table, field) for name, field in OF_FLOWS.items()},
     }
-
-
-def is_warm_and_long(table: FlowResults, fraction: float, seconds: float) -> NDArray[np.bool_]:
-    """Return which flows are long and begin in the second half of `seconds`."""
-    flows = [result.flow for result in table.results]
-    sizes = np.array([flow.size_bytes for flow in flows])
-    warm = np.array([flow.at_s >= seconds / 2 for flow in flows], dtype=bool)
-    return warm & (sizes >= flow_times.LONG_BYTES * fraction)
 
 
 def tcp_figures(table: FlowResults, field: str) -> list[Any]:

@@ -74,9 +74,8 @@ HEADS = {
     "most_flows": "most loaded link (flows)",
     "slowest_fraction": "goodput of the slowest flow",
     "unfinished_fraction": "flows that did not end",
-    "warm_long_ended_mean_ms": "long flows of the second half that ended, mean (ms)",
-    "warm_long_ended_p99_ms": "their 99th percentile (ms)",
-    "warm_long_median_ms": "long flows of the second half, median (ms)",
+    "warm_long_mean_ms": "long flows of the second half, mean (ms)",
+    "warm_long_p99_ms": "long flows of the second half, 99th percentile (ms)",
 }
 SCALES = {"bit/s": (1e-6, "Mbit/s")}  # of units whose numbers are long
 
