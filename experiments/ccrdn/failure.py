@@ -101,7 +101,7 @@ def link_fails(
     topology: Topology, link: int, _: Generator, *, silent: bool = False, only_to: str | None = None
 ) -> ElementFailure:
     """Return the failure of one link."""
-    a, port, _, _ = topology.ends(link)
+    a, port, *_far = topology.ends(link)
     hops = [{a, b} for b in topology.neighbours(a)[port]]  # several through a crossbar
     name = topology.link_name(link)
     return ElementFailure(

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 
 from weft.topologies.core.address import AddressLayout, Naming, parse_digits
 from weft.topologies.core.family import Family, IntegerParameter
-from weft.topologies.core.topology import Topology, require_room, wire
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from weft.topologies.core.topology import Topology
 
 
 class BcubeNaming(Naming):
@@ -46,6 +47,11 @@ class BcubeNaming(Naming):
 
 def build(parameters: Mapping[str, int]) -> Topology:
     """Return BCube(n, k): port l of a server leads to its level-l crossbar."""
+    from weft.topologies.core.topology import (
+        Topology,
+        require_room,
+    )  # daemons need the naming alone
+
     n, k = parameters["n"], parameters["k"]
     if n ** (k + 1) > 1 << 24:
         raise ValueError(f"bcube: n={n}, k={k} has too many servers for 24 bits of address")
@@ -65,6 +71,8 @@ def build(parameters: Mapping[str, int]) -> Topology:
 def links(n: int, k: int, level: int) -> NDArray[np.int64]:
     """Return the links between servers and the crossbars of `level`."""
     import numpy as np
+
+    from weft.topologies.core.topology import wire
 
     servers = np.arange(n ** (k + 1))
     digit = servers // n**level % n
