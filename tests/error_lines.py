@@ -1,4 +1,4 @@
-"""What a command says on standard error, without the progress that a slow machine adds."""
+"""Standard error of a command without the progress that a slow machine adds."""
 
 
 def error_lines(stderr: str) -> list[str]:

@@ -147,7 +147,7 @@ umount --lazy . # the root of this machine, which lies on the new one
 cd "$home/weft"
 # The variable `container` is what tells programs of systemd, and tests, where they are.
 exec "${clean[@]}" HOME="$home" container=weft-clean-root \
-	setpriv --reuid="$user" --regid="$user" --init-groups bash -euc 'begin_s=0
+	setpriv --pdeathsig keep --reuid="$user" --regid="$user" --init-groups bash -euc 'begin_s=0
 	for target; do
 		make --no-print-directory "$target" 9>&-
 		echo "clean root: make $target passed in $((SECONDS - begin_s)) s"

@@ -23,6 +23,7 @@ FAMILY_MODULES = {
     "gamma-dcell": "recursive.generalized",
     "delta-dcell": "recursive.generalized",
     "ficonn": "recursive.ficonn",
+    "bcube": "recursive.bcube",
     "fattree": "tiered.fattree",
     "clos": "tiered.clos",
     "star": "tiered.star",

@@ -1,5 +1,6 @@
 """DR, dimensional routing over live links; and static routes that ignore failures.
 
+On BCube its routes are those of BCubeRouting, which correct a digit after the other as DR does.
 Static routes are DR's on server-centric networks, shortest paths on fabrics.
 """
 
@@ -15,8 +16,9 @@ from weft.daemons.control.candidate_routes import LiveRoutes
 from weft.daemons.core.contract import StateMachine
 from weft.daemons.core.node_config import NodeConfig, Options, node_configs
 from weft.daemons.core.scheme import RoutedPath, Scheme, arrives_by, for_servers
-from weft.daemons.routing import dr
+from weft.daemons.routing import bcube, dr
 from weft.daemons.routing.candidates import candidates
+from weft.topologies.recursive.bcube import BcubeNaming
 
 if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
 def check(topology: Topology, options: Options) -> None:
     """Raise ValueError unless DR can route `topology`."""
-    for_servers("dr", topology)
+    route(topology, 0, 0)
 
 
 def configure(topology: Topology, options: Options, link_kbps: int) -> dict[int, NodeConfig]:
@@ -39,8 +41,15 @@ def machine(config: NodeConfig, incarnation: int) -> StateMachine:
 
 def path(topology: Topology, options: Options, src: int, dst: int) -> list[RoutedPath]:
     """Return DR's path; none if a link of it is dead, because DR knows no other."""
+    return if_alive(topology, route(topology, src, dst))
+
+
+def route(topology: Topology, src: int, dst: int) -> list[int]:
+    """Return the servers of DR's path; ValueError unless DR can route `topology`."""
+    if isinstance(topology.naming, BcubeNaming):
+        return bcube.route(topology.naming, src, dst)
     network = for_servers("dr", topology)
-    return if_alive(topology, dr.route(network.rule, network.t, src, dst))
+    return dr.route(network.rule, network.t, src, dst)
 
 
 def if_alive(topology: Topology, path: list[int]) -> list[RoutedPath]:
@@ -79,7 +88,7 @@ def static_path(topology: Topology, options: Options, src: int, dst: int) -> lis
 SCHEMES = (
     Scheme(
         name="dr",
-        summary="dimensional routing (DCellRouting, TOR) over live links",
+        summary="dimensional routing (DCellRouting, TOR, BCubeRouting) over live links",
         source="CCRDN, definition 4.1",
         parameters=parameters.HELLO,
         check=check,

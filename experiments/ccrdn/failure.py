@@ -88,7 +88,7 @@ class Flaps:
 
 
 def links(topology: Topology) -> Ints:
-    """Return the links between two servers."""
+    """Return the links between two servers; of BCube, those above level 0, which are alike."""
     return np.flatnonzero(topology.level > 0)
 
 
@@ -100,13 +100,14 @@ def servers(topology: Topology) -> Ints:
 def link_fails(
     topology: Topology, link: int, _: Generator, *, silent: bool = False, only_to: str | None = None
 ) -> ElementFailure:
-    """Return the failure of one link between two servers."""
-    ends = {int(topology.links[link, 0]), int(topology.links[link, 2])}
+    """Return the failure of one link."""
+    a, port, *_far = topology.ends(link)
+    hops = [{a, b} for b in topology.neighbours(a)[port]]  # several through a crossbar
     name = topology.link_name(link)
     return ElementFailure(
         name=f"{name} to {only_to}" if only_to else name,
         nodes=frozenset(),
-        passes=lambda path: any(ends == set(hop) for hop in pairwise(path)),
+        passes=lambda path: any(set(hop) in hops for hop in pairwise(path)),
         after=fail_links(topology, [link]),
         happen=lambda net: net.fail(name, silent=silent, only_to=only_to),
         mend=lambda net: net.restore(name),

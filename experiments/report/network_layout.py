@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from weft.experiments.report import router_layout
 from weft.experiments.report.router_layout import Places, circle
 from weft.topologies.core.topology import Topology
+from weft.topologies.recursive.bcube import BcubeNaming
 from weft.topologies.recursive.ccrdn import Ccrdn, CcrdnNaming
 
 GAP = 1.12  # between neighbouring copies on a circle, as a multiple of their size
@@ -152,9 +153,12 @@ def turn_copies(network: Ccrdn, positions: Places, links: NDArray[np.int64], lev
 
 
 def tiers_of(topology: Topology) -> NDArray[np.int64] | None:
-    """Return the tier of each node, hosts being 0; None unless every link joins adjacent tiers."""
+    """Return the tier of each node, hosts being 0; None unless links join adjacent tiers."""
     tier = np.full(topology.nodes, -1)
     tier[: topology.servers] = 0
+    if isinstance(topology.naming, BcubeNaming):  # every tier is joined to the servers
+        tier[topology.servers :] = 1 + np.arange(topology.switches) // topology.naming.of_level
+        return tier
     a, b = topology.links[:, 0], topology.links[:, 2]
     for level in range(int(topology.level.max()) + 1):
         for near, far in ((a, b), (b, a)):

@@ -8,6 +8,7 @@ out in the head.
 |---|---|---|
 | DCell, beta-DCell, FiConn | s<x_k>. ... .<x_0>, the label of CCRDN section 3 | s1.0.3 is 10.1.0.3
 |
+| bcube | s<a_k>. ... .<a_0> | s1.3 is 10.0.1.3 |
 | fattree | s<pod>.<edge>.<host>; with n tiers the n digits of the host's code | s1.0.3 is 10.1.0.3
 |
 | clos, complete, slimfly and other equal routers | s<switch>.<host> | s1.3 is 10.0.1.3 |

@@ -30,30 +30,34 @@ if TYPE_CHECKING:
 
 def build(parameters: Mapping[str, int]) -> Topology:
     """Return the PolarFly of q."""
-    import numpy as np
-
     q, hosts = parameters["q"], parameters["p"]
     if not prime_power(q):
         raise ValueError(f"polarfly: q must be a prime power, such as 4, 5, 7, 8 or 9, got {q}")
     routers = q * q + q + 1
     require_routers("polarfly", routers, hosts, q * (q + 1) ** 2 // 2)
-    joined = neighbours(field(q))
-    rack = racks(joined)
-    number = np.empty(routers, dtype=np.int64)
-    number[np.lexsort((rack[:, 1], rack[:, 0]))] = np.arange(routers)
-    near, far = np.repeat(np.arange(routers), q + 1), joined.ravel()
-    links = near < far
-    near, far = near[links], far[links]
-    inside = rack[near, 0] == rack[far, 0]
-    ends = np.stack([number[near], number[far]], axis=1)
     return wired(
         "polarfly",
         {"q": q, "p": hosts},
         routers=routers,
         hosts=hosts,
-        levels=[ends[inside], ends[~inside]],
+        levels=links(neighbours(field(q))),
         roles=("host", "local", "global"),
     )
+
+
+def links(joined: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Return the links within racks and those between racks, from neighbours()."""
+    import numpy as np
+
+    rack = racks(joined)
+    number = np.empty(len(joined), dtype=np.int64)
+    number[np.lexsort((rack[:, 1], rack[:, 0]))] = np.arange(len(joined))
+    near, far = np.repeat(np.arange(len(joined)), joined.shape[1]), joined.ravel()
+    once = near < far
+    near, far = near[once], far[once]
+    inside = rack[near, 0] == rack[far, 0]
+    ends = np.stack([number[near], number[far]], axis=1)
+    return [ends[inside], ends[~inside]]
 
 
 def neighbours(galois: FiniteField) -> NDArray[np.int64]:
@@ -65,25 +69,28 @@ def neighbours(galois: FiniteField) -> NDArray[np.int64]:
     import numpy as np
 
     q, plus, times = galois.q, galois.plus(), galois.times()
-    minus = np.argmin(plus, axis=1)  # plus[a, minus[a]] is 0
-    inverse = np.argmax(times == 1, axis=1)
+    # over[c, b] is the a with a c = -b, for c other than 0
+    over = np.array([times[np.argmax(times[c] == 1), np.argmin(plus, axis=1)] for c in range(q)])
     every = np.arange(q)
-    table = np.empty((q * q + q + 1, q + 1), dtype=np.int64)
-    y, z = np.divmod(np.arange(q * q), q)
-    points = np.concatenate(
-        [np.stack([y * 0 + 1, y, z], axis=1), np.stack([every * 0, every * 0 + 1, every], axis=1)]
-    )
-    for number, (a, b, c) in enumerate([*points.tolist(), [0, 0, 1]]):
-        if c:  # z is a function of the other two
-            lines = times[minus[inverse[c]]]
-            table[number, :q] = every * q + lines[plus[a, times[b]]]
-            table[number, q] = q * q + lines[b]
-        elif b:  # y is a function of x, and z is free
-            table[number, :q] = times[minus[inverse[b]], a] * q + every
-            table[number, q] = q * q + q
+    rows = []
+    for a, b, c in points(q):
+        if c:  # z follows from x and y
+            row = [every * q + over[c, plus[a, times[b]]], [q * q + over[c, b]]]
+        elif b:  # y follows from x, and z is free
+            row = [over[b, a] * q + every, [q * q + q]]
         else:  # x is 0
-            table[number] = q * q + np.arange(q + 1)
-    return table
+            row = [q * q + every, [q * q + q]]
+        rows.append(np.concatenate(row))
+    return np.stack(rows)
+
+
+def points(q: int) -> list[tuple[int, int, int]]:
+    """Return the points in the order of their numbers."""
+    return [
+        *((1, y, z) for y in range(q) for z in range(q)),
+        *((0, 1, z) for z in range(q)),
+        (0, 0, 1),
+    ]
 
 
 def racks(joined: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -6,7 +6,12 @@ import pytest
 
 from tests.daemons.transport.endpoint import Endpoint
 from weft.daemons.transport.packets import Ack, Data, Nack, Pull
-from weft.daemons.transport.parameters import MOST_INCOMING_OF_PEER, Backoff, Parameters
+from weft.daemons.transport.parameters import (
+    MOST_INCOMING_OF_PEER,
+    Backoff,
+    Parameters,
+    timeout_ns,
+)
 from weft.daemons.transport.results import Delivered, Finished
 
 MBIT = 1_000_000
@@ -326,3 +331,10 @@ def test_a_number_is_used_once():
 def test_parameters_are_checked(name):
     with pytest.raises(ValueError, match=f"{name} must be"):
         parameters(**{name: 0})
+
+
+@pytest.mark.parametrize(
+    ("rate_bps", "frames_ms"), [(10**7, 484.48), (10**9, 4.8448), (2 * 10**9, 2.4224), (10**10, 1)]
+)
+def test_the_usual_timeout_is_the_time_of_400_frames_but_at_least_1_ms(rate_bps, frames_ms):
+    assert timeout_ns(rate_bps) == round(1_000_000 * frames_ms)

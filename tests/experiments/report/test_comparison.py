@@ -89,3 +89,14 @@ def test_ratios_come_for_each_value_of_a_column():
         draw(found, ("A", "B"), figure)
         labels = [text.get_text() for text in figure.axes[0].get_yticklabels()]
     assert labels == ["size=1  area_bytes", "size=2  area_bytes", "size=3  area_bytes"]
+
+
+@pytest.mark.parametrize("factor", [2, 1, 0.5])
+def test_a_difference_is_significant_in_either_direction_and_noise_is_not(factor):
+    """By the t test of the logarithms, whose 5 % point for three degrees of freedom is 3.182."""
+    noise = (0.9, 1.0, 1.1, 1.05)
+    of = [(row("dr", 1, 0, 1), row("bfs", 1, 0, factor * part)) for part in noise]
+    logarithms = [math.log(factor * part) for part in noise]
+    t = statistics.mean(logarithms) / (statistics.stdev(logarithms) / math.sqrt(len(noise)))
+    assert ratio("", "area_bytes", of).significant == (abs(t) > 3.182) == (factor != 1)
+    assert not ratio("", "area_bytes", of[:1]).significant

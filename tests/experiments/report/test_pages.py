@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 import pytest
+import quick
 
 from weft.experiments.report import page_figures, pages
 from weft.experiments.report.claims import NotComparable, all_claims
@@ -177,3 +178,14 @@ def test_the_gallery_has_every_picture_of_the_papers():
         assert (pages.ROOT / "figures" / f"{figure.name}.png").exists()
         picture = f"](../figures/{figure.name}.png)"
         assert f"{picture}\n\n    $ weft reproduce {figure.experiment} " in gallery
+
+
+@pytest.mark.parametrize("other", [{"engine": "kernel"}, {"clock": "virtual"}, {"scheme": "bfs"}])
+def test_a_cell_of_rows_that_differ_in_more_than_their_seed_is_refused(other) -> None:
+    row = {"scheme": "dr", "size": 1, "engine": "graph", "clock": "real", "seed": 0}
+    rows = [row, {**row, "seed": 1}]
+    assert pages.cells(quick.EXPERIMENT, rows, ["size"]) == {(1,): rows}
+    (key,) = other
+    with pytest.raises(ValueError, match=f"a cell has rows of several {key}"):
+        pages.cells(quick.EXPERIMENT, [*rows, row | other], ["size"])
+    assert len(pages.cells(quick.EXPERIMENT, [*rows, row | other], ["size", key])) == 2

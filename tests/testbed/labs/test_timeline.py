@@ -191,6 +191,18 @@ def test_a_trace_of_mahimahi_becomes_rates(tmp_path):
         mahimahi.read(tmp_path / "trace")
 
 
+@given(st.lists(st.integers(0, 399), max_size=99), st.integers(1, 5))
+def test_the_rates_of_a_trace_carry_every_packet_of_it(times_ms, periods):
+    changes = mahimahi.rates([*sorted(times_ms), 400], 0.4 * periods)
+    ends_s = [begin_s for begin_s, _ in changes[1:]] + [0.4 * periods]
+    carried = sum(
+        bps * (end_s - begin_s)
+        for (begin_s, bps), end_s in zip(changes, ends_s, strict=True)
+        if bps != mahimahi.LEAST_BPS
+    )
+    assert carried == pytest.approx(1504 * 8 * periods * (len(times_ms) + 1))
+
+
 def test_all_pairs_of_a_large_network_are_refused():
     text = "topology: fattree:k=12\nchecks: [{reachable: all}]"
     with pytest.raises(ValueError, match=r"reachable: all: 186192 pairs, of 1 to"):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from weft.daemons.core.actions import NeighbourNote
 from weft.testbed.node_daemon.control_socket import NEIGHBOUR_FILE, NeighbourFile
-from weft.testbed.observe import daemon_changes
+from weft.testbed.observe import daemon_changes, kernel_changes
 from weft.testbed.observe.daemon_changes import DaemonLogs
 from weft.testbed.observe.live_outages import LOST, LiveOutages, PingedPair, spread
 
@@ -152,3 +153,29 @@ def test_an_outage_is_told_when_pings_in_a_row_are_lost_and_a_shorter_one_when_i
     (over,) = pings._answered(pair, pair.sent, 2.11)
     assert (over["state"], over["lost"], over["lasted_s"]) == ("over", LOST + 9, 1.0)
     assert pings._begun() == []
+
+
+@pytest.mark.parametrize(
+    ("up", "dropping", "state", "deaf"),
+    [
+        ((True, True), (False, False), kernel_changes.UP, ""),
+        ((True, True), (True, False), kernel_changes.SILENT, "h7"),
+        ((True, True), (False, True), kernel_changes.SILENT, "h2"),
+        ((True, True), (True, True), kernel_changes.SILENT, ""),
+        ((False, True), (True, False), kernel_changes.DOWN, ""),
+    ],
+)
+def test_a_silent_failure_names_the_end_that_drops_packets_if_there_is_one(
+    up: tuple[bool, bool], dropping: tuple[bool, bool], state: str, deaf: str
+) -> None:
+    ends = {7: SimpleNamespace(ifindex=70), 2: SimpleNamespace(ifindex=20)}
+    changes = object.__new__(kernel_changes.KernelChanges)
+    changes._network = SimpleNamespace(  # type: ignore[assignment]
+        both_ends=lambda link: [(node, 0, end) for node, end in ends.items()],
+        plan=SimpleNamespace(names=[f"h{node}" for node in range(8)]),
+    )
+    changes._ports = {
+        end.ifindex: kernel_changes.WatchedPort(node, 3, *port, rate_bps=10 * node)
+        for (node, end), port in zip(ends.items(), zip(up, dropping, strict=True), strict=True)
+    }
+    assert changes._state(3) == (state, deaf, 20)

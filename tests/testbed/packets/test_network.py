@@ -344,6 +344,21 @@ def network_of(topology: Topology, next_hops: NextHops) -> PacketNetwork:
     )
 
 
+def test_a_message_whose_flow_has_another_number_is_refused_a_route(compiled: Path) -> None:
+    """Packets name their flow, so they would take the route of the message with that number."""
+    topology = build("dcell:n=3,k=1")
+    link = PacketLink(rate_bps=RATE_BPS, delay_ns=1_000, trim_bytes=0, header_bytes=0)
+    parameters = Parameters(rate_bps=RATE_BPS, timeout_ns=timeout_ns(RATE_BPS))
+    network = PacketNetwork(topology, link, parameters, None, 1, path=compiled)
+    path = path_of(topology, "dr")
+    for flow in (1, 0, 2):
+        network.send(0, 0, 5, flow, 1)
+    network.route(2, path(0, 5), path(5, 0))
+    for number in (0, 1):
+        with pytest.raises(OSError, match="Invalid argument"):
+            network.route(number, path(0, 5), path(5, 0))
+
+
 def test_a_host_without_a_link_is_refused() -> None:
     topology = failures.fail_links(build("star:n=4"), [0])
     with pytest.raises(ValueError, match="a host needs one healthy link"):

@@ -317,3 +317,22 @@ def test_equal_seeds_give_equal_runs(compiled: Path) -> None:
         net.run_until(SECOND_NS)
         runs.append(net.delivered)
     assert runs[0] == runs[1]
+
+
+@pytest.mark.parametrize("one_message", [False, True])
+def test_first_timers_follow_the_round_trip_of_the_handshake(
+    compiled: Path, *, one_message: bool
+) -> None:
+    """Without an answer a probe follows after two round trips (RFC 8985, 7.2), and a timeout after
+    three more: the round trip and four times its half (RFC 6298, 2.2).  A connection that is open
+    from the beginning knows the same round trip, of idle links."""
+    delay_ns = 50 * JIFFY_NS
+    round_trip_ns = 4 * delay_ns
+    net = network("star:n=3", compiled, delay_ns=delay_ns, one_message=one_message)
+    net.send(0, 1, 0, 0, 5 * PAYLOAD_BYTES)
+    open_ns = 0 if one_message else round_trip_ns
+    net.run_until(open_ns + JIFFY_NS)
+    net.fail(build("star:n=3").links[:1])
+    for trips, probes, timeouts in ((1.9, 0, 0), (2.1, 1, 0), (4.9, 1, 0), (5.1, 1, 1)):
+        net.run_until(open_ns + round(trips * round_trip_ns))
+        assert (total(net, "probes"), total(net, "timeouts")) == (probes, timeouts)

@@ -88,3 +88,15 @@ def is_veth(line: str, *ends: re.Match[str]) -> bool:
 def test_a_part_survives_json(spec):
     _, documents, _ = parts(spec, 3)
     assert [part_from(json.loads(json.dumps(asdict(part)))) for part in documents] == documents
+
+
+def test_a_cut_link_is_made_shorter_by_what_the_underlay_adds_and_no_other_link():
+    whole, documents, cut = parts("dcell:n=3,k=1", 2)
+    part = replace(documents[0], underlay_us=dict.fromkeys(documents[0].peers, 30))
+    delays_us = {
+        link: replace(whole, part=part).link_spec(link).delay_us
+        for link in range(len(whole.topology.links))
+    }
+    assert delays_us == {link: 70 if link in cut else 100 for link in delays_us}
+    far = replace(part, underlay_us=dict.fromkeys(part.peers, 170))
+    assert replace(whole, part=far).link_spec(next(iter(cut))).delay_us == 0

@@ -130,6 +130,22 @@ def test_bandwidth_optimal_algorithms_send_what_the_bus_factor_says(n: int) -> N
     assert sent_bytes("all-to-all", "pairwise", n, size) == [size * (n - 1) // n] * n
 
 
+@pytest.mark.parametrize("n", [2, 3, 5, 8, 12])
+@pytest.mark.parametrize("operation", ALGORITHMS)
+def test_the_bus_factor_is_the_share_of_the_buffer_that_a_rank_receives(
+    operation: str, n: int
+) -> None:
+    """The bus is as fast as the busiest receiver, if the algorithm has no detours."""
+    size = 7 * 8 * 9 * 5 * 1000
+    schedule = collective(operation, next(iter(ALGORITHMS[operation])), n, size)
+    received = [sum(task.amount for task in own if task.kind is Kind.RECV) for own in schedule]
+    factor = collectives.bus_factor(operation, n)
+    if operation in ("barrier", "halo"):
+        assert factor is None
+    else:
+        assert factor == pytest.approx(max(received) / size)
+
+
 @given(size=st.integers(0, 10**9), n=st.integers(1, 100))
 def test_blocks_make_up_the_buffer(size: int, n: int) -> None:
     sizes = collectives.parts(size, n)

@@ -75,7 +75,7 @@ def test_any_numbers_make_a_network_or_are_refused_in_one_line(name, data):
         (
             "dcel:n=4,k=1",
             "no family 'dcel', did you mean dcell? (there are: "
-            "beta-dcell, clos, complete, dcell, delta-dcell, dragonfly, fattree, ficonn, "
+            "bcube, beta-dcell, clos, complete, dcell, delta-dcell, dragonfly, fattree, ficonn, "
             "gamma-dcell, hyperx, jellyfish, polarfly, "
             f"slimfly, star, xpander; packages of {sys.prefix} are searched)",
         ),

@@ -22,6 +22,11 @@ def routers(topology, levels=None):
     return graph
 
 
+def routers_by(topology, role):
+    """The graph of the routers, over the links whose cables cost what `role` costs."""
+    return routers(topology, [level for level, name in enumerate(topology.roles) if name == role])
+
+
 TABLE_IV = [
     ("complete:n=101,p=100", 100, 101, 10100, 1),
     ("slimfly:q=19,p=14", 29, 722, 10108, 2),
@@ -90,7 +95,7 @@ def test_a_dragonfly_joins_any_two_groups_once(spec):
     topology = build(spec)
     p = topology.parameters["p"]
     assert topology.switches == 4 * p**3 + 2 * p  # FatPaths, table V
-    local, across = routers(topology, [1]), routers(topology, [2])
+    local, across = routers_by(topology, "local"), routers_by(topology, "global")
     groups = 2 * p * p + 1
     assert all(a // (2 * p) == b // (2 * p) for a, b in local.edges)
     assert {number for _, number in local.degree} == {2 * p - 1}
@@ -185,6 +190,24 @@ def test_the_equivalent_jellyfish_has_the_same_routers(spec):
     assert dict(routers(random).degree) == dict(routers(topology).degree)
     assert random.spec == canonical(f"equivalent-jellyfish:seed=7,of={spec}")
     assert (build(random.spec).links == random.links).all()
+
+
+@pytest.mark.parametrize(
+    "spec", [f"fattree:k={k},oversubscription={o}" for k in (4, 6, 8) for o in (1, 2, 3)]
+)
+def test_the_equivalent_jellyfish_is_as_near_to_the_mean_as_whole_numbers_can_be(spec):
+    """Numbers of hosts and links that differ by router have a mean, by a graph library."""
+    graph = nx.Graph(build(spec).links[:, [0, 2]].tolist())
+    hosts = [node for node, degree in graph.degree if degree == 1]
+    graph.remove_nodes_from(hosts)
+    n, r, p = (
+        int(word.split("=")[1])
+        for word in canonical(f"equivalent-jellyfish:seed=1,of={spec}").split(",")[:3]
+    )
+    degree = 2 * graph.number_of_edges() / len(graph)
+    assert n == len(graph)
+    assert abs(p - len(hosts) / n) <= 0.5
+    assert -0.5 <= degree - r <= (1.5 if n % 2 else 0.5)  # n r is even
 
 
 def test_the_equivalent_jellyfish_of_a_fat_tree_has_four_links_for_each_host():
