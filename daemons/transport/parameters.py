@@ -15,7 +15,7 @@ TIMEOUT_FRAMES, LEAST_TIMEOUT_NS = 400, 1_000_000
 
 
 class Backoff(IntEnum):
-    """What counts as one timeout in a row, and doubles the next.
+    """Units of timeouts in a row, each of which doubles the next.
 
     PACKET: each packet that is late; the packets of a lost window count one after the other.
     WINDOW: all packets that were sent before the last timeout, together.
