@@ -7,6 +7,7 @@ layer_choice.h.  What they are compared with is here, too:
     minimal paths only  construction=random,rho=1, or layers=1
     Linux' tcp_plb      trigger=ecn,ecn=K, and a congestion control that does ECN
     a subflow a layer   start=turn,trigger=none, and MPTCP
+    Flowcut             trigger=drained (arXiv 2506.21406)
 """
 
 from __future__ import annotations
@@ -75,6 +76,7 @@ class Trigger(IntFlag):
     GAP = 1
     CUT = 2
     ECN = 4
+    DRAINED = 8
 
 
 TRIGGERS = {
@@ -86,6 +88,7 @@ TRIGGERS = {
     "gap-ecn": Trigger.GAP | Trigger.ECN,
     "cut-ecn": Trigger.CUT | Trigger.ECN,
     "gap-cut-ecn": Trigger.GAP | Trigger.CUT | Trigger.ECN,
+    "drained": Trigger.DRAINED,
 }
 HOSTS = {
     "trigger": IntegerParameter.word("what makes a flow take another layer", TRIGGERS),

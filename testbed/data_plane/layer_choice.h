@@ -16,7 +16,7 @@
 static __always_inline __u32 *marks_of(void *context, __u32 layer);
 
 /* The same numbers as in daemons/fatpaths/scheme.py. */
-enum { ON_GAP = 1, ON_CUT = 2, ON_ECN = 4 };
+enum { ON_GAP = 1, ON_CUT = 2, ON_ECN = 4, ON_DRAINED = 8 };
 enum { START_FIRST, START_RANDOM, START_IN_TURN };
 enum { TAKE_RANDOM, TAKE_LEAST_MARKED };
 
@@ -37,6 +37,7 @@ struct flow {
 	__u32 layer;
 	__u32 known;	 /* 1: the sequence numbers below are set */
 	__u32 next_seq;	 /* after the highest that was sent */
+	__u32 acked;	 /* the highest acknowledgement that came */
 	__u32 recover;	 /* a retransmission before this belongs to a cut that was answered */
 	__u32 again_seq; /* first retransmission of that cut */
 	__u32 round_end;
@@ -60,7 +61,7 @@ static __always_inline int shows_cut(struct flow *flow, __u32 seq, __u32 end, in
 	if (!flow->known) {
 		flow->known = 1;
 		flow->next_seq = flow->round_end = end;
-		flow->recover = seq;
+		flow->recover = flow->acked = seq;
 		flow->again_seq = seq - 1;
 		return 0;
 	}
@@ -81,6 +82,18 @@ static __always_inline int shows_cut(struct flow *flow, __u32 seq, __u32 end, in
 	if (reduced)
 		flow->recover = flow->next_seq;
 	return cut;
+}
+
+/* Return 1 if all that the flow has sent is acknowledged, so that no packet can be overtaken. */
+static __always_inline int is_drained(const struct flow *flow)
+{
+	return flow->known && !comes_before(flow->acked, flow->next_seq);
+}
+
+static __always_inline void note_acknowledgement(struct flow *flow, __u32 ack)
+{
+	if (comes_before(flow->acked, ack))
+		flow->acked = ack;
 }
 
 /* Return 1 if an acknowledgement ends the last of enough congested rounds. */

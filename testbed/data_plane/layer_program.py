@@ -27,7 +27,7 @@ LEAVE, ARRIVE = "leave", "arrive"
 PRIORITY = 6
 FLOWS_PER_HOST, LEAST_FLOWS, MOST_FLOWS = 1 << 10, 1 << 14, 1 << 20
 LAYERS = 64  # in struct counters
-COUNTERS = LAYERS + 5
+COUNTERS = LAYERS + 6
 # struct key: addresses and ports in network order, and of the protocol the octet that is not 0
 KEY = "!IIHHBxxx"
 BATCH = 1 << 12
@@ -38,7 +38,7 @@ class LayerCounts(NamedTuple):
 
     packets: sent packets, by layer.
     flows: flows begun.
-    gaps, cuts, echoes, errors: draws of another layer for a flow, by reason.
+    gaps, cuts, echoes, errors, drains: draws of another layer for a flow, by reason.
     """
 
     packets: tuple[int, ...]
@@ -47,6 +47,7 @@ class LayerCounts(NamedTuple):
     cuts: int
     echoes: int
     errors: int
+    drains: int
 
 
 def attach(net: NetworkHandle, settings: Mapping[str, int]) -> None:

@@ -46,10 +46,11 @@ struct counters {
 	__u64 cuts;
 	__u64 echoes;
 	__u64 errors;
+	__u64 drains;
 };
 
 _Static_assert(sizeof(struct key) == 16, "layer_program.KEY");
-_Static_assert(sizeof(struct counters) == 8 * (LAYERS + 5), "layer_program.COUNTERS");
+_Static_assert(sizeof(struct counters) == 8 * (LAYERS + 6), "layer_program.COUNTERS");
 
 MAP(all_settings, ARRAY, 1, 0, __u32, struct settings);
 MAP(flows, LRU_HASH, 1, 0, struct key, struct flow); /* layer_program.py sets the size */
@@ -168,10 +169,12 @@ static __always_inline struct flow *new_flow(struct key *key, const struct packe
 	return bpf_map_lookup_elem(&flows, key);
 }
 
-/* Return 1 if a TCP packet shows that its flow's window was cut.  Pure acknowledgements do not. */
-static __always_inline int was_cut(struct flow *flow, const struct iphdr *ip, const void *end)
+/* Return what a TCP packet shows of its flow: ON_CUT, ON_DRAINED, both or 0.  Pure acknowledgements
+ * show nothing. */
+static __always_inline __u32 events_of(struct flow *flow, const struct iphdr *ip, const void *end)
 {
 	const struct tcphdr *tcp = (const void *)(ip + 1);
+	__u32 events;
 	__u32 bytes;
 	__u32 seq;
 
@@ -179,7 +182,10 @@ static __always_inline int was_cut(struct flow *flow, const struct iphdr *ip, co
 		return 0;
 	seq = bpf_ntohl(tcp->seq);
 	bytes = bpf_ntohs(ip->tot_len) - sizeof(*ip) - tcp->doff * 4 + tcp->syn + tcp->fin;
-	return bytes && shows_cut(flow, seq, seq + bytes, tcp->cwr && !tcp->syn);
+	if (!bytes)
+		return 0;
+	events = is_drained(flow) ? ON_DRAINED : 0;
+	return shows_cut(flow, seq, seq + bytes, tcp->cwr && !tcp->syn) ? events | ON_CUT : events;
 }
 
 /* Return 1 if the packet follows a gap in its flow. */
@@ -197,6 +203,7 @@ static __always_inline __u32 layer_of(const struct packet *packet, struct key *k
 {
 	const struct settings *settings = packet->settings;
 	struct flow *flow = bpf_map_lookup_elem(&flows, key);
+	__u32 events = 0;
 	int is_drawn_again;
 
 	if (!flow)
@@ -208,12 +215,15 @@ static __always_inline __u32 layer_of(const struct packet *packet, struct key *k
 		packet->counters->gaps++;
 		is_drawn_again = 1;
 	}
-	/* ON_ECN needs the sequence numbers that was_cut() notes */
-	if (settings->trigger & (ON_CUT | ON_ECN) && key->protocol == IPPROTO_TCP && key->ports &&
-	    was_cut(flow, packet->ip, packet->end) && settings->trigger & ON_CUT) {
+	/* ON_ECN needs the sequence numbers that events_of() notes */
+	if (settings->trigger & (ON_CUT | ON_ECN | ON_DRAINED) && key->protocol == IPPROTO_TCP &&
+	    key->ports)
+		events = settings->trigger & events_of(flow, packet->ip, packet->end);
+	if (events & ON_CUT)
 		packet->counters->cuts++;
-		is_drawn_again = 1;
-	}
+	if (events & ON_DRAINED)
+		packet->counters->drains++;
+	is_drawn_again |= events != 0;
 	if (is_drawn_again)
 		draw_again(flow, key);
 	return flow->layer;
@@ -261,7 +271,7 @@ static __always_inline void acknowledge(const struct packet *packet)
 	struct key key = {};
 	struct flow *flow;
 
-	if ((const void *)(tcp + 1) > packet->end || !tcp->ack || tcp->syn)
+	if ((const void *)(tcp + 1) > packet->end || !tcp->ack)
 		return;
 	key.source = own_address(ip->daddr);
 	key.destination = ip->saddr;
@@ -269,6 +279,9 @@ static __always_inline void acknowledge(const struct packet *packet)
 	key.protocol = IPPROTO_TCP;
 	flow = bpf_map_lookup_elem(&flows, &key);
 	if (!flow)
+		return;
+	note_acknowledgement(flow, bpf_ntohl(tcp->ack_seq));
+	if (tcp->syn)
 		return;
 	if (settings->choice == TAKE_LEAST_MARKED)
 		note_echo(&key, flow->layer, tcp->ece);
@@ -319,13 +332,13 @@ SEC("tc")
 int arrive(struct __sk_buff *ctx)
 {
 	struct packet packet;
-	int uses_echoes;
+	int hears_acknowledgements;
 
 	if (!read_packet(&packet, ctx))
 		return TC_ACT_UNSPEC;
-	uses_echoes =
-		packet.settings->trigger & ON_ECN || packet.settings->choice == TAKE_LEAST_MARKED;
-	if (packet.ip->protocol == IPPROTO_TCP && uses_echoes)
+	hears_acknowledgements = packet.settings->trigger & (ON_ECN | ON_DRAINED) ||
+				 packet.settings->choice == TAKE_LEAST_MARKED;
+	if (packet.ip->protocol == IPPROTO_TCP && hears_acknowledgements)
 		acknowledge(&packet);
 	if (packet.ip->protocol == IPPROTO_ICMP)
 		restore_quoted(&packet);

@@ -8,6 +8,8 @@ flowlet ends at one of these events, or when an ICMP error reports a broken path
           Retransmissions of packets sent before a cut belong to it, but a second retransmission of
           the first packet of a recovery is another cut.  The first retransmission of the newest
           packet is a tail-loss probe (RFC 8985, section 7), which cuts no window.
+    drained  all that the flow has sent is acknowledged (Flowcut), so that no packet of it can be
+          overtaken by the next one
     ecn   as Linux' tcp_plb: in each of ecn_rounds rounds, each a window of packets, at least
           ecn_percent of the acknowledgements carry ECN echoes
 
@@ -50,6 +52,7 @@ class LayerFlowState:
     layer: int = 0
     known: bool = False
     next_seq: int = 0
+    acked: int = 0
     recover: int = 0
     again_seq: int = 0
     round_end: int = 0
@@ -80,7 +83,7 @@ def shows_cut(flow: LayerFlowState, seq: int, end: int, reduced: bool) -> bool:
     if not flow.known:
         flow.known = True
         flow.next_seq = flow.round_end = end
-        flow.recover, flow.again_seq = seq, (seq - 1) & WORD
+        flow.recover, flow.acked, flow.again_seq = seq, seq, (seq - 1) & WORD
         return False
     cut = reduced
     again = comes_before(seq, flow.next_seq)
@@ -97,6 +100,17 @@ def shows_cut(flow: LayerFlowState, seq: int, end: int, reduced: bool) -> bool:
     if reduced:
         flow.recover = flow.next_seq
     return cut
+
+
+def is_drained(flow: LayerFlowState) -> bool:
+    """Return True if all that the flow has sent is acknowledged."""
+    return flow.known and not comes_before(flow.acked, flow.next_seq)
+
+
+def note_acknowledgement(flow: LayerFlowState, ack: int) -> None:
+    """Take an acknowledgement number."""
+    if comes_before(flow.acked, ack):
+        flow.acked = ack
 
 
 def ends_congested_rounds(

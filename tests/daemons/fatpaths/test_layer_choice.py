@@ -16,8 +16,10 @@ from tests.daemons.fatpaths.layer_choice import (
     comes_before,
     ends_congested_rounds,
     ends_gap,
+    is_drained,
     least_marked,
     next_layer,
+    note_acknowledgement,
     note_echo,
     shows_cut,
 )
@@ -29,6 +31,8 @@ int c_cut(struct flow *flow, __u32 seq, __u32 end, int reduced) { return shows_c
 int c_rounds(struct flow *flow, __u32 ack, int echo, __u32 percent, __u32 rounds)
 { struct settings set = { .ecn_percent = percent, .ecn_rounds = rounds };
   return ends_congested_rounds(flow, &set, ack, echo); }
+void c_acknowledge(struct flow *flow, __u32 ack) { note_acknowledgement(flow, ack); }
+int c_drained(struct flow *flow) { return is_drained(flow); }
 void c_note(__u32 *marks, __u32 layer, int echo) { note_echo(marks, layer, echo); }
 __u32 c_next(__u32 *marks, __u32 word, __u32 layers, __u32 left, __u32 choice)
 { struct settings set = { .layers = layers, .choice = choice };
@@ -38,6 +42,7 @@ FIELDS = (
     "layer",
     "known",
     "next_seq",
+    "acked",
     "recover",
     "again_seq",
     "round_end",
@@ -211,7 +216,7 @@ def test_sequence_numbers_are_compared_round_the_corner(a, ahead):
 
 
 def test_c_and_python_see_the_same_cuts_and_rounds(in_c):
-    seen = [0, 0]
+    seen = [0, 0, 0]
     for seed in range(300):
         draw = random.Random(seed)
         ours, theirs, at = LayerFlowState(), FlowInC(), draw.choice([0, WRAP, 1 << 31])
@@ -231,9 +236,13 @@ def test_c_and_python_see_the_same_cuts_and_rounds(in_c):
                 seen[0] += told
             else:
                 ack, echo = (at - draw.choice([0, 1000, 5000])) & 0xFFFFFFFF, draw.random() < 0.6
+                note_acknowledgement(ours, ack)
+                in_c.c_acknowledge(ctypes.byref(theirs), ack)
                 told = ends_congested_rounds(ours, ack, echo, percent=percent, rounds=wanted)
                 assert told == bool(in_c.c_rounds(ctypes.byref(theirs), ack, echo, percent, wanted))
                 seen[1] += told
+            assert is_drained(ours) == bool(in_c.c_drained(ctypes.byref(theirs)))
+            seen[2] += is_drained(ours)
             assert [int(getattr(ours, name)) for name in FIELDS] == [
                 getattr(theirs, name) for name in FIELDS
             ]

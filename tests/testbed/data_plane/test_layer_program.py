@@ -21,6 +21,7 @@ from weft.testbed.data_plane.layer_program import LayerCounts, LayerProgram
 from weft.testbed.linux import clock, fib, netns
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.measure.ping import ping
+from weft.testbed.measure.reordering import Reordering
 from weft.testbed.measure.traceroute import trace
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.node_daemon import control
@@ -310,6 +311,43 @@ def test_congestion_draws_another_layer(
         assert (getattr(found, counter) > 0) == active
         assert sum(found[2:]) == getattr(found, counter)
         assert active or found.packets[0] == sum(found.packets)
+
+
+def ask(net: RunningNetwork, src: int, dst: int, times: int) -> None:
+    """Send a message of 30 kB that often over one connection, each when the last is answered."""
+    with netns.inside(net.netns(dst)):
+        listener = socket.create_server((dotted(TOPOLOGY.naming.address(dst)), 0))
+    with netns.inside(net.netns(src)):
+        client = socket.create_connection(listener.getsockname(), timeout=20.0)
+    server, _ = listener.accept()
+    with listener, client, server:
+        for _ in range(times):
+            client.sendall(bytes(30_000))
+            got = 0
+            while got < 30_000:
+                got += len(server.recv(30_000))
+            server.sendall(b"!")
+            assert client.recv(1) == b"!"
+
+
+def test_a_drained_flow_draws_another_layer_and_none_of_its_packets_is_late(
+    slow: RunningNetwork, change: Callable[..., LayerProgram]
+) -> None:
+    """Flowcut's rule, between hosts whose paths differ by three hops."""
+    src, dst = 14, 12
+    scheme, options = registry.checked(TOPOLOGY, SPEC)
+    hops = [len(way.nodes) for way in scheme.path(TOPOLOGY, options, src, dst)]
+    assert max(hops) - min(hops) == 3
+    program = change(slow, trigger=Trigger.DRAINED, start=Start.RANDOM)
+    before = program.counters()
+    with Reordering(slow) as watched:
+        ask(slow, src, dst, times=40)
+    found = since(program, before)
+    assert found.drains >= 39  # before each message but the first, and within long ones
+    assert sum(found[2:]) == found.drains
+    assert all(found.packets[:LAYERS])
+    assert watched.table.total("received") > 40 * 20
+    assert watched.table.total("late") == 0
 
 
 @pytest.mark.parametrize("silent", [False, True])
