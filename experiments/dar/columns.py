@@ -33,6 +33,17 @@ TIERS = {
     "requests_per_flow": "requests that outputs of both levels sent",
     "excess_growths": "iterations in which the excess of a level grew",
 }
+CHURN = {
+    "bad_flows_fraction": "flows on a link that has another flow, mean over measured periods",
+    "equal_share_fraction": (
+        "rate of a flow, of a link's, if each link is shared equally, by its most loaded link; mean"
+    ),
+    "moves_per_flow": "moves and swaps of flows, for each flow that ended",
+    "requests_per_flow": "requests of output leaves, for each flow that ended",
+    "ended_flows": "flows that ended in the measured periods",
+    "sampled_periods": "list: some periods from the beginning on",
+    "bad_flows_shares": "list: flows on a link that has another flow, in each of those",
+}
 P = {"p": "flows that a link carries"}
 SETTLING = {
     **P,

@@ -171,4 +171,5 @@ FIGURES = (
             strokes={"goodput_fraction": {"slowest_fraction": "slowest flow"}},
         ),
     ),
+    PageFigure("dar_churn", "dar_churn", {"topology": "clos:n=24,r=48,m=24"}),
 )
