@@ -314,7 +314,7 @@ EXPERIMENT = Experiment(
             facet=("topology", "lifetime_periods"),
             log=("sampled_periods",),
             rows=over_time,
-            wrap=5,
+            wrap=3,
         ),
     ),
     takes_s=60,
