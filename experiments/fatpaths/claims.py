@@ -629,7 +629,7 @@ HPC = (
         "all",
         Query("layered_throughput", NINE, "three_disjoint_fraction", form=Form.PERCENT),
         ours="50 routers, ten seeds",
-        apart="The paper's network has 722 routers.",
+        apart="The paper's network has many more routers.",
     ),
     Claim(
         "time of long flows with 63 sparse layers, rho = 0.8 over rho = 0.4, SF, q = 19",
