@@ -8,6 +8,7 @@ from weft.experiments.report.claims import (
     Kind,
     Query,
     Statement,
+    Sweep,
     Where,
     above,
     at_least,
@@ -388,6 +389,18 @@ TESTED = (
         "about 6 %",
         apart="A test counts the pairs (tests/daemons/lbsp); half of them have the other link "
         "group as their own.",
+    ),
+)
+SWEEPS = (
+    Sweep(
+        "lbsp_tcp",
+        {
+            **pod(1),
+            "damage": ("none", "link"),
+            "scheme": ("lbsp", "spray"),
+            "oversubscription": (1, 4, 8),
+        },
+        3,
     ),
 )
 CLAIMS = (*OVER_SCATTER, *FIGURE_6, *FIGURE_7, *FIGURE_9, *TESTED)

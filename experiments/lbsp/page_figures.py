@@ -24,7 +24,7 @@ def flows(letter: str, workload: str, column: str, damages: str) -> Panels:
         columns={column: label},
         by=("scheme", "state"),
         facet=("part",),
-        log=(column,) if workload == "short" else (),
+        log=(column,) if (workload, "degraded" in damages) == ("short", True) else (),
         rows=partial(selected, f"({letter}) {workload} flows", workload, damages.split()),
     )
 
@@ -41,7 +41,7 @@ def selected(part: str, workload: str, damages: list[str], table: Table) -> Tabl
             "part": part + f", {row['oversubscription']}:1" * (len(ratios) > 1),
         }
         for damage in damages
-        for row in table
+        for row in sorted(table, key=lambda row: int(str(row["oversubscription"])))
         if (row["workload"], row["damage"]) == (workload, damage)
     ]
 
