@@ -9,9 +9,9 @@ from weft.experiments.report.claims import (
     OURS,
     Claim,
     Form,
-    Kind,
     Query,
     Statement,
+    StatementKind,
     Where,
     above,
     at_least,
@@ -64,59 +64,61 @@ PAIRS = "the same 10,000 pairs for every scheme, mean"
 OUR_PAIRS = "100,000 pairs, mean"
 FAULTS = "100 million flows, one set of 10 % failed links, mean"
 OUR_FAULTS = "20,000 pairs for each set of failed links, mean of sets"
-TABLE_1 = Statement("table 1", "Properties of the DCNs in our experiments.", Kind.NUMBER, "exact")
+TABLE_1 = Statement(
+    "table 1", "Properties of the DCNs in our experiments.", StatementKind.NUMBER, "exact"
+)
 SHORTER = Statement(
     "section 1",
     "in a fault-free β-DCell, PR with GP_I computes paths that are up to 16% shorter (as regards "
     "hop-length) than DR",
-    Kind.UP_TO,
+    StatementKind.UP_TO,
     PAIRS,
 )
 TEN_PERCENT = Statement(
     "section 1",
     "The gains for level 3 DCNs are significant, but they trail those in β-DCell; for example, the "
     "mean hop-length achieved by PR in DCell is closer to 10% better than that of DR",
-    Kind.NUMBER,
+    StatementKind.NUMBER,
     PAIRS + "; no network named",
 )
 EFFECTIVE = Statement(
     "section 7.1, figure 3",
     "proxy routes are more effective in β-DCell … than in DCell … and FiConn … of comparable size, "
     "with fixed k",
-    Kind.ORDER,
+    StatementKind.ORDER,
     PAIRS,
 )
 EVEN_FICONN = Statement(
     "section 7.1, figure 3",
     "however, even FiConn … still sees up to a 6–7% improvement",
-    Kind.UP_TO,
+    StatementKind.UP_TO,
     PAIRS,
 )
 THIRD = Statement(
     "section 7.1",
     "PR(src, dst) is shorter than DR(src, dst) for approximately 30% of input pairs when using "
     "GP_I in DCell_3,6",
-    Kind.NUMBER,
+    StatementKind.NUMBER,
     PAIRS,
 )
 CANDIDATES = Statement(
     "section 7.1, figure 4",
     "GP_0 considers only 3.9 proxies, on average, for FiConn_3,10, while it considers around 12 "
     "proxies, on average, for DCell_3,6 and β-DCell_3,6",
-    Kind.NUMBER,
+    StatementKind.NUMBER,
     PAIRS,
 )
 INVARIABLY = Statement(
     "section 7.1, figure 4",
     "GP_I and GP_0 invariably consider more proxy candidates for DCell_k,n, only to produce proxy "
     "paths that perform better in β-DCell_k,n",
-    Kind.ORDER,
+    StatementKind.ORDER,
     PAIRS,
 )
 FAR_SHORTER = Statement(
     "section 7.1",
     "the mean distance in β-DCell_3,3 is far shorter than in DCell_3,3",
-    Kind.ORDER,
+    StatementKind.ORDER,
     PAIRS,
 )
 LARGER_LONGER = Statement(
@@ -124,97 +126,97 @@ LARGER_LONGER = Statement(
     "Proxy paths in larger networks (when increasing n) are longer than those in smaller networks, "
     "for each DCN with fixed k; for example, compare DCell_3,3 and DCell_3,6, and also FiConn_3,10 "
     "and FiConn_3,16.",
-    Kind.ORDER,
+    StatementKind.ORDER,
     PAIRS,
 )
 GROW_WITH_K = Statement(
     "section 7.1, figure 3",
     "for each family of DCNs, proxy-path savings increase with k, in every version of GP",
-    Kind.ORDER,
+    StatementKind.ORDER,
     PAIRS,
 )
 DIFFER_WITH_K = Statement(
     "section 7.1, figure 3",
     "The differences in performance between GP_I and GP_0, and between GP_E and GP_I, grow with k.",
-    Kind.ORDER,
+    StatementKind.ORDER,
     PAIRS,
 )
 IDENTICAL = Statement(
     "section 7.1, footnote 3",
     "Remember that for k = 2, GP_I and GP_0 are identical.",
-    Kind.LAW,
+    StatementKind.LAW,
     PAIRS,
 )
 ALMOST = Statement(
     "section 7.1, figure 3",
     "for G-Cell_2,*, the performance of GP_E is almost identical to the performance of GP_I",
-    Kind.LAW,
+    StatementKind.LAW,
     PAIRS,
 )
 APPROACH = Statement(
     "section 7.1, figure 3",
     "the savings obtained with GP_E consistently approach, and in some cases equal, those of BFS",
-    Kind.LAW,
+    StatementKind.LAW,
     PAIRS,
 )
 HIGHER_ORDERS = Statement(
     "section 7.1",
     "the shortest paths for these topologies are not always general routes of order at most 3",
-    Kind.LAW,
+    StatementKind.LAW,
     PAIRS,
 )
 RESILIENT = Statement(
     "section 7.2, figures 5 and 6",
     "GP_I’s connectivity of 80–90% in level-2 G-Cells, as well as level-3 DCells and β-DCells is "
     "impressive",
-    Kind.NUMBER,
+    StatementKind.NUMBER,
     FAULTS,
 )
 FAR_BETTER = Statement(
     "section 7.2, figures 5 and 6",
     "Figs. 5 and 6 show that GP_I performs far better than DR in faulty networks.",
-    Kind.ORDER,
+    StatementKind.ORDER,
     FAULTS,
 )
 CONNECTED = Statement(
     "section 7.2",
     "for DCell_3,4, DFR achieves around 95% connectivity when 10% of the links have failed, and "
     "GP_I provides around 85%",
-    Kind.NUMBER,
+    StatementKind.NUMBER,
     FAULTS + "; DFR interpolated from a table of the DCell paper",
 )
 LENGTHS = Statement(
     "section 7.2",
     "the respective mean hop-lengths of paths routed by DFR and GP_I are 14 and 10.7. In the "
     "absence of faults DR routes paths of average hop-length 10.2",
-    Kind.NUMBER,
+    StatementKind.NUMBER,
     "DCell_3,4, " + FAULTS,
 )
 PENALTY = Statement(
     "section 7.2",
     "DFR incurs a path-length penalty of over 35%, whereas GP_I incurs 5%. For β-DCell_3,4 the "
     "path-length penalty for GP_I is 0%",
-    Kind.NUMBER,
+    StatementKind.NUMBER,
     "DCell_3,4, " + FAULTS,
 )
 LONGER_DFR = Statement(
     "section 1",
     "DFR computes paths that are over 35% longer than those computed by PR with GP_I",
-    Kind.NUMBER,
+    StatementKind.NUMBER,
     FAULTS,
 )
 CONSISTENT = Statement(
     "section 7.2",
     "The results of our fault-tolerance experiments for many all-to-all and one-to-all traffic "
     "patterns are consistent with these results",
-    Kind.LAW,
+    StatementKind.LAW,
     FAULTS,
 )
 FEW_LONG = Statement(
     "section 7.2, figures 7 and 8",
     "only a few of the GP_I-routes being much longer than the maximum length DR-route, i.e., 15 "
     "hops",
-    Kind.LAW,
+    StatementKind.LAW,
     FAULTS,
 )
 MORE_LONG = Statement(
@@ -222,27 +224,27 @@ MORE_LONG = Statement(
     "In Fig. 9 there is a greater number of longer GP_I-routes, where most of them are no longer "
     "than 19 hops; however, nearly 35% of the routes found by DR in FiConn_3,10 are already 15 "
     "hops",
-    Kind.NUMBER,
+    StatementKind.NUMBER,
     FAULTS,
 )
 TAR = Statement(
     "section 7.2",
     "in the results for FiConn of [17], TAR computed paths that are 15-30% longer, on average, "
     "than those computed by TOR",
-    Kind.NUMBER,
+    StatementKind.NUMBER,
     "the loads of another paper",
 )
 USAGE = Statement(
     "figures 10 and 11",
     "Figs. 10 and 11 show that GP_I indeed reduces the overall network usage in (β-)DCell …, and "
     "that it also reduces the number of flows in the most congested link(s)",
-    Kind.ORDER,
+    StatementKind.ORDER,
     "100 million flows",
 )
 NOT_REDUCED = Statement(
     "figure 12",
     "Fig. 12 … show that GP_I does not reduce the bottleneck congestion in FiConn",
-    Kind.ORDER,
+    StatementKind.ORDER,
     "100 million flows",
 )
 TEN_MILLION = "10 million flows"
@@ -250,66 +252,66 @@ BENEFIT = Statement(
     "section 7.3, figure 13a",
     "If we focus on the UAT then we can see that all the networks benefit from every version of "
     "GP.",
-    Kind.ORDER,
+    StatementKind.ORDER,
     "100 million flows",
 )
 FIVE_PERCENT = Statement(
     "section 7.3, figure 13a",
     "The improvement in Θ_U for FiConn_k,n, with k ∈ {2, 3}, and (β-)DCell_2,n is below 5%",
-    Kind.UP_TO,
+    StatementKind.UP_TO,
     "100 million flows, all versions of GP",
 )
 THIRTY = Statement(
     "section 7.3, figure 13a",
     "however, it is as high as 30% for (β-)DCell_3,n",
-    Kind.UP_TO,
+    StatementKind.UP_TO,
     "100 million flows, all versions of GP",
 )
 STEPS = Statement(
     "section 7.3, figure 13a",
     "considerable improvement is obtained by GP_0, with GP_I yielding about 5% more, and, finally, "
     "with GP_E yielding an additional 5% more",
-    Kind.NUMBER,
+    StatementKind.NUMBER,
     "100 million flows, (β-)DCell_3,n",
 )
 LARGER_RAT = Statement(
     "section 7.3, figure 13b",
     "The differences in RAT between GP_E, GP_I, and GP_0 tend to be larger than the differences in "
     "UAT.",
-    Kind.ORDER,
+    StatementKind.ORDER,
     "100 million flows",
 )
 NO_EFFECT = Statement(
     "section 7.3, figure 13b",
     "PR has no effect on the RAT of FiConn_2,36, and it has, in fact, a negative effect on "
     "FiConn_3,10",
-    Kind.LAW,
+    StatementKind.LAW,
     "100 million flows, all versions of GP",
 )
 DRAMATIC_GPI = Statement(
-    "section 1, figure 13b",
+    "section 1",
     "when comparing PR with GP_I in β-DCell against DR, we obtain a dramatic 55% improvement in "
     "throughput",
-    Kind.UP_TO,
+    StatementKind.UP_TO,
     "100 million flows",
 )
 DRAMATIC = Statement(
     "section 7.3, figure 13b",
     "the improvement in RAT is much greater than the improvement in UAT, and can be up to an "
     "astonishing 55%",
-    Kind.UP_TO,
+    StatementKind.UP_TO,
     "100 million flows, (β-)DCell, all versions of GP",
 )
 COSTS = Statement(
     "section 7.4",
     "In both cases L_s is 10µs. … we get an estimate of 22µs. … we get 38µs per full frame.",
-    Kind.NUMBER,
+    StatementKind.NUMBER,
     "two servers in a rack",
 )
 TABLE_2 = Statement(
     "table 2",
     "Average zero-load latencies in milliseconds.",
-    Kind.NUMBER,
+    StatementKind.NUMBER,
     "mean hops times the latency of a hop, with the routing time of the authors' machine",
 )
 REDUCTION = Statement(
@@ -317,34 +319,34 @@ REDUCTION = Statement(
     "GP_0 shows a latency reduction of between 2% and 10%, whereas GP_I provides negligible "
     "differences for FiConn and DCell and a 7% improvement for β-DCell. Using GP_E slows down "
     "packet transmission significantly (up to 75% in the worst case)",
-    Kind.NUMBER,
+    StatementKind.NUMBER,
     "table 2",
 )
 TRIALS = "flows of 1 GB, links of 1 Gbit/s, mean of 10 trials"
 ALWAYS = Statement(
     "section 7.5, figure 14",
     "With DCell and β-DCell, the use of PR always improves upon DR.",
-    Kind.ORDER,
+    StatementKind.ORDER,
     TRIALS,
 )
 FASTER = Statement(
     "section 8",
     "PR completes a number of realistic benchmark DCN workloads up to 40% faster in β-DCell, and "
     "up to 35% faster in DCell, than the existing dimensional routing algorithm",
-    Kind.UP_TO,
+    StatementKind.UP_TO,
     TRIALS,
 )
 POOR = Statement(
     "section 7.5, figure 14",
     "The results for random uniform and many all-to-all traffic patterns are poor in FiConn",
-    Kind.LAW,
+    StatementKind.LAW,
     TRIALS,
 )
 MARGINAL = Statement(
     "section 7.5, figure 14",
     "Areas of the network further away from the source server-node are not highly loaded, so PR "
     "makes marginal gains over DR by routing on shorter paths.",
-    Kind.ORDER,
+    StatementKind.ORDER,
     TRIALS,
 )
 TABLES = (

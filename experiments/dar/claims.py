@@ -9,9 +9,9 @@ from weft.experiments.report.claims import (
     OURS,
     Claim,
     Form,
-    Kind,
     Query,
     Statement,
+    StatementKind,
     Sweep,
     above,
     at_least,
@@ -84,14 +84,14 @@ VERY_SMALL = Statement(
     "section 1.3",
     "even for 256KB messages, re-transmission would introduce very small bandwidth degradation for "
     "the entire flow",
-    Kind.LAW,
+    StatementKind.LAW,
     "no simulation of its own",
 )
 HARDER = Statement(
     "section 5",
     "Intuitively, a permutation where each output switch is fed by flows from different input "
     "switches will be the hardest to converge",
-    Kind.ORDER,
+    StatementKind.ORDER,
     "no simulation of its own",
 )
 MODELS = Statement(
@@ -99,7 +99,7 @@ MODELS = Statement(
     "As expected, the Independent output switch model of Section 3.1 is greatly optimistic, while "
     "the Last-Step model of Section 3.2 is closer to the simulated results. The Last-Step model is "
     "pessimistic for very small n",
-    Kind.ORDER,
+    StatementKind.ORDER,
     "RNB, m = n = r, p = 1, " + PERMUTATIONS,
 )
 MAGNITUDES = Statement(
@@ -107,51 +107,54 @@ MAGNITUDES = Statement(
     "For the SNB case …, the simulation predicts convergence times many orders of magnitude "
     "smaller than the RNB case but still mostly above 10. The Independent output-switch model is "
     "very optimistic, and the Last-Step model is pessimistic",
-    Kind.ORDER,
+    StatementKind.ORDER,
     "SNB, m = 2n = 2r, p = 1, " + PERMUTATIONS,
 )
 SLOPES = Statement(
     "section 5.1, figure 10b",
     "the change of slopes on the simulation curve may be attributed to the change between even and "
     "odd port numbers",
-    Kind.LAW,
+    StatementKind.LAW,
     "SNB, m = 2n = 2r, p = 1, " + PERMUTATIONS,
 )
 EXPONENTIAL = Statement(
     "section 5.1, figure 11",
     "the dependency on r is exponential. The Last-Step model shows a lower slope … Note that the "
     "Independent model does not depend on r at all",
-    Kind.LAW,
+    StatementKind.LAW,
     "m = n = 6, p = 1, " + PERMUTATIONS,
 )
 HALF_RATE = Statement(
     "section 5.1, figure 12",
     "The number of iterations required to reach convergence is shown to be very small even for "
     "large values of n. As can also be seen the Markov model is optimistic for larger networks.",
-    Kind.LAW,
+    StatementKind.LAW,
     "RNB, m = n = r, p = 2, " + PERMUTATIONS,
 )
 PROBABILITY = Statement(
     "section 6",
     "limiting the traffic flows to half or less of the link bandwidth reduces this probability for "
     "creating bad links to less than 0.5",
-    Kind.LAW,
+    StatementKind.LAW,
     "rearrangeably non-blocking networks",
 )
 CHANGING = Statement(
     "section 5.2, figures 13a and 13b",
     "routing is constantly changing for the SNB 40Gbps and the RNB 20.8Gbps cases",
-    Kind.LAW,
+    StatementKind.LAW,
     CLUSTER + ", a window of 150 µs of one permutation",
 )
 SETTLED = Statement(
     "section 5.2, figure 13c",
     "adaptive-routing reaches a non-blocking assignment for all permutations in less than 80 µsec",
-    Kind.NUMBER,
+    StatementKind.NUMBER,
     CLUSTER + ", RNB at 19.2 Gbit/s",
 )
 TABLE = Statement(
-    "section 5.2, table 1", "Simulation results for a 1152-hosts cluster", Kind.NUMBER, CLUSTER
+    "section 5.2, table 1",
+    "Simulation results for a 1152-hosts cluster",
+    StatementKind.NUMBER,
+    CLUSTER,
 )
 HANGS = "It depends on threshold and rest, which the paper does not print."
 STATISTICS = {

@@ -10,9 +10,9 @@ from weft.experiments.fatpaths.table_iv import TABLE_IV, PaperNetwork
 from weft.experiments.report.claims import (
     Claim,
     Form,
-    Kind,
     Query,
     Statement,
+    StatementKind,
     Sweep,
     Where,
     above,
@@ -200,14 +200,14 @@ NINE_COLLISIONS = Statement(
     "section IV-A, figure 4",
     "For D=1, at least nine collisions occur for more than 1% of router pairs, even in mild "
     "traffic patterns.",
-    Kind.NUMBER,
+    StatementKind.NUMBER,
     COLLISIONS,
 )
 THREE_COLLISIONS = Statement(
     "section IV-A, figure 4",
     "For D>1, the number of collisions is at most three in most cases …. Importantly, this holds "
     "for the adversarial 4× oversubscribed patterns",
-    Kind.LAW,
+    StatementKind.LAW,
     COLLISIONS,
 )
 ONE_MINIMAL = Statement(
@@ -215,52 +215,52 @@ ONE_MINIMAL = Statement(
     "In DF and SF, most routers are connected with one minimal path. In XP, more than 30% of "
     "routers are connected with one minimal path. Only in HX, most router pairs have two minimal "
     "paths.",
-    Kind.NUMBER,
+    StatementKind.NUMBER,
     MOST_PAIRS,
 )
 TABLE = Statement(
     "section IV-C, table IV",
     "Counts of disjoint non-minimal paths CDP … and path interference PI … at distance d'",
-    Kind.NUMBER,
+    StatementKind.NUMBER,
     "fractions of k', random pairs of routers",
 )
 CURVES = Statement(
     "section IV-C, figures 7 and 8",
     "Distribution of the number of non-minimal edge-disjoint paths …. Distribution of path "
     "interference",
-    Kind.NUMBER,
+    StatementKind.NUMBER,
     MOST_PAIRS,
 )
 OVER_SPAIN = Statement(
     "section VI-C, figure 9",
     "SPAIN … delivers more performance on fat trees. … The layered routing that minimizes path "
     "interference generally outperforms SPAIN on other networks",
-    Kind.ORDER,
+    StatementKind.ORDER,
     "all considered topologies and sizes, worst-case pattern, intensity 0.55",
 )
 OVER_RANDOM = Statement(
     "section VI-C, figure 9",
     "our heuristic that minimizes path overlap outperforms a simple random edge picking",
-    Kind.ORDER,
+    StatementKind.ORDER,
     "all considered topologies and sizes, worst-case pattern, intensity 0.55",
 )
 COST = Statement(
     "section VII-A, figure 10",
     "To achieve similar costs and N we use 2× oversubscribed fat trees.",
-    Kind.LAW,
+    StatementKind.LAW,
     "about 10,000 hosts, prices in an image",
 )
 ABSTRACT = Statement(
     "abstract, figure 2",
     "Our design enables recent low-diameter topologies to outperform powerful Clos designs, "
     "achieving 15% higher net throughput at 2× lower latency for comparable cost.",
-    Kind.NUMBER,
+    StatementKind.NUMBER,
     "neither networks nor the scheme of the fat-tree are named",
 )
 OUTPERFORM = Statement(
     "section VII-B1, figures 2 and 11",
     "In each case, low-diameter topologies outperform similar-cost fat trees",
-    Kind.ORDER,
+    StatementKind.ORDER,
     "SF, DF, XP, HX and JF of about 10,000 hosts, sizes of flows from 32 KiB to 2 MiB, λ = 300",
 )
 UP_TO = Statement(
@@ -268,97 +268,97 @@ UP_TO = Statement(
     "In each case, low-diameter topologies outperform similar-cost fat trees, with up to 2× and 4× "
     "improvement in throughput for non-randomized and randomized workload, respectively. Both … "
     "use similar load balancing based on flowlet switching",
-    Kind.UP_TO,
+    StatementKind.UP_TO,
     "SF, DF, XP, HX and JF of about 10,000 hosts, sizes of flows from 32 KiB to 2 MiB, λ = 300",
 )
 THIRTY = Statement(
     "section VII-B2, figure 11",
     "Non-minimal balanced routing over FatPaths layers, in each low-diameter topology, leads to an "
     "up to 30× FCT improvement over minimal routing",
-    Kind.UP_TO,
+    StatementKind.UP_TO,
     "about 10,000 hosts, skewed workload, λ = 300",
 )
 MINIMAL_LOSES = Statement(
     "section VII-E, figure 11",
     "fat trees with NDP outperform low-diameter networks that do not use multipathing based on "
     "non-minimal paths",
-    Kind.ORDER,
+    StatementKind.ORDER,
     "about 10,000 hosts, skewed workload",
 )
 RANDOMIZATION = Statement(
     "section VII-E, figures 2 and 11",
     "randomization increases throughput by ≈2×",
-    Kind.NUMBER,
+    StatementKind.NUMBER,
     "about 10,000 hosts",
 )
 THREE_PATHS = Statement(
     "section VII-B3, figure 12",
     "Nine layers (one complete and eight sparsified) suffice for three disjoint paths per router "
     "pair, resolving most collisions for SF and DF",
-    Kind.LAW,
+    StatementKind.LAW,
     "about 10,000 hosts",
 )
 DENSER = Statement(
     "section VII-B3, figure 12",
     "when more layers can be used, a higher ρ is better (cf. FCT for n=64)",
-    Kind.ORDER,
+    StatementKind.ORDER,
     "about 10,000 hosts, flows of 1 MiB",
 )
 LARGE = Statement(
     "section VII-B4, figure 13",
     "A slight mean throughput decrease compared to the smaller instances is noticeable",
-    Kind.ORDER,
+    StatementKind.ORDER,
     "SF, DF and JF of about 80,000 hosts",
 )
 MILLION = Statement(
     "section VII-B4, figure 13",
     "Flows on SF tend to finish later that on SF-JF.",
-    Kind.ORDER,
+    StatementKind.ORDER,
     "about 1,000,000 hosts",
 )
 SOME_FLOWS = Statement(
     "section VII-C, figure 14",
     "Some flows on SF finish more than 2.5× faster with FatPaths than ECMP or LetFlow.",
-    Kind.UP_TO,
+    StatementKind.UP_TO,
     "SF of about 10,000 hosts, TCP of INET, n = 4, rho = 0.6, λ = 200",
 )
 LONG_TAIL = Statement(
     "section VII-C, figure 15",
     "FatPaths on TCP with non-minimal routing approaches predictions from a simple queuing model "
     "…; ECMP has a long tail of colliding flows.",
-    Kind.LAW,
+    StatementKind.LAW,
     "SF of about 10,000 hosts, flows of 1 MiB",
 )
 TAIL = Statement(
     "section VII-C, figure 16",
     "The largest impact of non-minimal routing is for DF and SF, with a 2× improvement in tail FCT",
-    Kind.NUMBER,
+    StatementKind.NUMBER,
     "about 10,000 hosts, flows of 1 MiB, 99th percentile, TCP of INET, n = 4",
 )
 STENCIL = Statement(
     "section VII-C, figure 17",
     "more than 2.5× and nearly 2× faster completion times on SF and XP, for flows of the sizes of "
     "200K and 2M bytes, respectively",
-    Kind.NUMBER,
+    StatementKind.NUMBER,
     "about 10,000 hosts, stencil with a barrier, TCP of INET, over ECMP",
 )
 CABLES = Statement(
     "appendix D-1, figure 19",
     "higher-diameter networks such as DF require more cables",
-    Kind.ORDER,
+    StatementKind.ORDER,
     "cables for each host, radix up to 64",
 )
 CROSSBAR = Statement(
     "appendix D-A, figure 20",
     "the per-flow throughput decreases beyond λ=250, which is a sign of network saturation",
-    Kind.LAW,
+    StatementKind.LAW,
     "TCP in OMNeT++ on a crossbar of 60 hosts, flows of 2 MB",
 )
 UNNOTICED = Statement(
     "appendix D-B, figure 21",
     "At λ=100,200 the oversubscription is not noticeable (similar long-flow behavior for crossbar "
     "and fat tree)",
-    Kind.LAW,
+    StatementKind.LAW,
     "NDP, crossbar and oversubscribed fat-tree",
 )
 LINUX_TCP = (

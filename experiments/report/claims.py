@@ -7,7 +7,7 @@ in the file claims.py of its folder.  To add one:
     SHORTER = Statement(
         "section 7.1, figure 3",
         "PR with GP_I computes paths that are up to 16% shorter than DR",
-        Kind.UP_TO,
+        StatementKind.UP_TO,
         "mean over 10,000 pairs",                          # the paper's size and statistic
     )
     Claim(
@@ -334,7 +334,7 @@ def between(least: float, most: float) -> Rule:
     return Rule(least, most)
 
 
-class Kind(Enum):
+class StatementKind(Enum):
     """Kind of a statement."""
 
     NUMBER = "number"
@@ -355,11 +355,11 @@ class Statement:
 
     place: str
     quote: str
-    kind: Kind
+    kind: StatementKind
     setting: str
 
 
-OURS = Statement("not in the paper", "", Kind.OWN, "")
+OURS = Statement("not in the paper", "", StatementKind.OWN, "")
 
 
 @dataclass(frozen=True)
@@ -408,7 +408,7 @@ class Claim:
         side = self.rule.side(self.paper, value, half_width)
         if side is None:
             return Verdict.UNDECIDED
-        own = self.statement.kind is Kind.OWN
+        own = self.statement.kind is StatementKind.OWN
         good, bad = (Verdict.HOLDS, Verdict.FAILS) if own else (Verdict.AGREES, Verdict.CONTRADICTS)
         return bad if side else good
 
@@ -509,7 +509,7 @@ def setting_text(claim: Claim) -> str:
     paper = claim.statement.setting
     if not claim.query:
         return paper
-    if claim.statement.kind is Kind.OWN:
+    if claim.statement.kind is StatementKind.OWN:
         return claim.ours
     return f"{paper}; ours: {claim.ours or 'the same'}"
 

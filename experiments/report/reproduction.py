@@ -58,11 +58,7 @@ def select(words: Sequence[str], *, runs: bool = True) -> ClaimSelection:
     rest = list(words)
     while rest:
         word = rest.pop(0)
-        place = ""
-        if word in PAPERS and rest[:1] == [OWN]:
-            place = rest.pop(0)
-        elif word in PAPERS and len(rest) > 1 and rest[0] in PLACES:
-            place = f"{rest.pop(0)} {rest.pop(0)}"
+        place = place_after(word, rest)
         named = claims_named(word, place)
         if named is None:
             experiments.append(word)
@@ -79,6 +75,15 @@ def select(words: Sequence[str], *, runs: bool = True) -> ClaimSelection:
     selected = [run for query in queries for run in query.runs]
     selected += [run for name in experiments for run in runs_of(name).values()]
     return ClaimSelection(claims, {run.id: run for run in selected})
+
+
+def place_after(word: str, rest: list[str]) -> str:
+    """Take the place that follows a paper from `rest`, and return it; "" without one."""
+    if word in PAPERS and rest[:1] == [OWN]:
+        return rest.pop(0)
+    if word in PAPERS and len(rest) > 1 and rest[0] in PLACES:
+        return f"{rest.pop(0)} {rest.pop(0)}"
+    return ""
 
 
 def claims_named(word: str, place: str = "") -> dict[str, Claim] | None:

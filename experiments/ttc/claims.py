@@ -8,9 +8,9 @@ from weft.experiments.report.claims import (
     OURS,
     Claim,
     Form,
-    Kind,
     Query,
     Statement,
+    StatementKind,
     Where,
     above,
     at_least,
@@ -39,7 +39,7 @@ DISJOINT = Statement(
     "theorem 2.1",
     "D-mod-k guarantees link-disjoint downward paths for pairs with different destinations in a "
     "fat-tree network.",
-    Kind.LAW,
+    StatementKind.LAW,
     "all fat-trees",
 )
 UPLINKS = Statement(
@@ -47,92 +47,92 @@ UPLINKS = Statement(
     "there exist certain permutation patterns … such that about … pairs use the same links under "
     "any deterministic routing scheme … D-mod-k routing may induce heavy uplink congestion. To "
     "address this, we introduce randomized uplink-load balancing",
-    Kind.LAW,
+    StatementKind.LAW,
     "fat-trees, some permutation",
 )
 QUARTER = Statement(
     "section 3",
     "in a typical three-layer fat-tree network …, only about 25 percent of traffic is routed to "
     "D-mod-k paths",
-    Kind.NUMBER,
+    StatementKind.NUMBER,
     "an estimate: two choices whose loads are independent and equally distributed",
 )
 NO_GAIN = Statement(
     "section 3",
     "We shall numerically show later that direct incorporation of the two-choice technique into "
     "D-mod-k scheme fails to improve the routing performance over D-mod-k.",
-    Kind.ORDER,
+    StatementKind.ORDER,
     FLOWS,
 )
 BEST = Statement(
     "section 4.1, figure 4",
     "Fig. 4 shows DRB with threshold achieves the best flow-path allocation with a significant "
     "performance improvement over Micro, VLB, and DRB with …",
-    Kind.ORDER,
+    StatementKind.ORDER,
     FLOWS,
 )
 VARIANCE = Statement(
     "section 4.1, figure 4",
     "the variance of the maximum link load over the 200 experiments is small",
-    Kind.LAW,
+    StatementKind.LAW,
     FLOWS,
 )
 ACCURATE = Statement(
     "section 4.1, table 1",
     "Results in … show that the heuristic estimation is accurate.",
-    Kind.LAW,
+    StatementKind.LAW,
     FLOWS,
 )
 LIMITED = Statement(
     "section 4.1, table 1",
     "the number of redirected flows is greatly limited by an appropriate setting of the threshold",
-    Kind.ORDER,
+    StatementKind.ORDER,
     FLOWS,
 )
 BALANCED = Statement(
     "section 4.2, figure 5",
     "DRB effectively balances both uplink and downlink loads, whereas Micro can balance uplink "
     "loads and D-mod-k can only balance downlink loads only.",
-    Kind.ORDER,
+    StatementKind.ORDER,
     PACKETS,
 )
 LATENCY = Statement(
     "section 4.2, figure 6",
     "packets routed by the DRB scheme suffer substantially lower average and tail packet latency "
     "especially in the heavy-traffic scenarios",
-    Kind.ORDER,
+    StatementKind.ORDER,
     PACKETS,
 )
 THRESHOLD = Statement(
     "section 4.2, figure 6",
     "By comparing the performance of DRB with threshold and DRB with … in Fig. 6, we can observe "
     "that the proposed threshold setting yields a significant performance improvement.",
-    Kind.ORDER,
+    StatementKind.ORDER,
     PACKETS,
 )
 RECURRENT = Statement(
     "theorem 5.1",
     "The CTMC … is irreducible, nonexplosive, and positive recurrent.",
-    Kind.LAW,
+    StatementKind.LAW,
     "all loads below 1",
 )
 FIXED_POINT = Statement(
     "section 5.2",
     "the equilibrium solution can be well approximated by the fixed point solution",
-    Kind.LAW,
+    StatementKind.LAW,
     "many queues, Poisson arrivals",
 )
 DOUBLY = Statement(
     "theorem 5.2",
     "The fixed-point solution of equation (9) … decays doubly exponentially.",
-    Kind.LAW,
+    StatementKind.LAW,
     "all loads below 1 and all thresholds",
 )
 LAYERS = Statement(
     "section 5.4",
     "the numerical results in Fig. 5 also show that average and maximum queue lengths of uplinks "
     "at different layers are roughly the same",
-    Kind.LAW,
+    StatementKind.LAW,
     PACKETS,
 )
 
