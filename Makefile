@@ -12,6 +12,7 @@ BPF_MACHINE := $(patsubst x86_64,x86,$(patsubst aarch64,arm64,$(MACHINE)))
 BPF_OBJECTS := $(patsubst %.c,%.o,$(wildcard testbed/*/*.bpf.c))
 LIBRARIES := testbed/uml/uml_preload.so testbed/traffic/libndp.so
 CAMPAIGNS := 1000
+SAMPLE := 20
 SEED := $(shell date +%s)
 CONTAINERS := docker
 BENCHES := $(patsubst bench/%.py,bench.%,$(filter-out bench/__init__.py bench/report.py,$(wildcard bench/*.py)))
@@ -96,6 +97,9 @@ fuzz: $(READY) ## ten million hostile messages to daemons of every scheme, and t
 	$(PYTHON) -m tests.fuzz.hostile_peers
 	if $(PYTHON) -c 'import atheris' 2>/dev/null; then $(PYTHON) -m tests.fuzz.coverage_guided; fi # pip install '.[fuzz]'
 
+mutants: $(READY) $(LIBRARIES) ## plant SAMPLE faults in ROOM, such as testbed/labs, and print those that its tests let pass
+	$(PYTHON) tools/mutants.py $(ROOM) --sample $(SAMPLE) --seed $(SEED) $(MUTANTS)
+
 bench: setup $(BENCHES) ## how fast it is, beside Mininet and beside what was asked for
 
 $(BENCHES): setup
@@ -149,4 +153,4 @@ clean: ## remove what make has made
 	rm --recursive --force .venv build dist docs/_build docs/reference *.egg-info .mypy_cache .ruff_cache .hypothesis .numba_cache $(BPF_OBJECTS) $(LIBRARIES)
 	find . -name __pycache__ -prune -exec rm --recursive {} +
 
-.PHONY: help vm-test vm-steps setup demo check style types quick-tests test kernel-tests virtual-tests test-all test-clean test-mininet chaos fuzz test-virtual uml-kernel kernel-wheel bench $(BENCHES) figures pages docs image dist bpf clean
+.PHONY: help vm-test vm-steps setup demo check style types quick-tests test kernel-tests virtual-tests test-all test-clean test-mininet chaos fuzz mutants test-virtual uml-kernel kernel-wheel bench $(BENCHES) figures pages docs image dist bpf clean

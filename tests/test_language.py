@@ -30,7 +30,7 @@ FOLDERS = ("topologies", "daemons", "testbed", "experiments", "bench", "examples
 def sentences(text: str) -> list[str]:
     """Return the sentences of a page; tables, headings, code and comments left out."""
     text = re.sub(r"```.*?```|<!--.*?-->|<picture>.*?</picture>", "", text, flags=re.DOTALL)
-    text = re.sub(r"^(    |\t|\||#|!\[).*$", "", text, flags=re.MULTILINE)
+    text = re.sub(r"^(    |\t|\||#|!\[|>).*$", "", text, flags=re.MULTILINE)
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", re.sub(r"`[^`]*`", "Code", text))
     blocks = [
         " ".join(item.split())

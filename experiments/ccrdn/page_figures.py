@@ -72,7 +72,7 @@ FIGURES = (
     PageFigure(
         "ccrdn_figure3",
         "hop_length",
-        {"routing": "dr,pr-gp0,pr-gpi,pr-gpe,bfs"},
+        {"routing": "dr,pr-gp0,pr-gpi,pr-gpe,bfs", "pairs": "100000"},
         Curves(
             columns={"mean_hops": "mean hop-length"},
             x="servers",
@@ -85,7 +85,7 @@ FIGURES = (
     PageFigure(
         "ccrdn_figure4",
         "hop_length",
-        {"routing": "pr-gp0,pr-gpi,pr-gpe"},
+        {"routing": "pr-gp0,pr-gpi,pr-gpe", "pairs": "100000"},
         Curves(
             columns={"routes": "number for a pair"},
             x="servers",

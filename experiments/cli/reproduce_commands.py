@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         RowComparison,
     )
 
+SENTENCES = ("size and statistic", "why", "place", "kind", "quote")  # shown by --json
 BYTES_OF_A_RUN = 13_000  # of results.sqlite, where nothing is published
 
 
@@ -69,7 +70,8 @@ def _add_selection(parser: ArgumentParser) -> None:
         "names",
         metavar="NAME",
         nargs="*",
-        help="paper (ccrdn), its figure (ccrdn figure 9), claim (ccrdn-3), experiment, or all",
+        help="paper (ccrdn), its figure (ccrdn figure 9), our own results beside it (ccrdn own), "
+        "claim (ccrdn-3), experiment, or all",
     )
     parser.add_argument(
         "--published",
@@ -99,17 +101,27 @@ def claims(arguments: Namespace) -> int:
         return 0
     rows: list[Row] = []
     for name, claim in select(arguments.names or [ALL], runs=False).claims.items():
-        cells = dict(zip(TITLES, texts(name, outcome(claim, published.rows)), strict=True))
-        rows.append({**cells, "why": claim.reason})
+        ours = outcome(claim, published.rows)
+        cells = dict(zip(TITLES, texts(name, ours), strict=True))
+        rows.append(
+            {
+                **cells,
+                "why": claim.reason(ours.value),
+                "place": claim.place,
+                "kind": claim.statement.kind.value,
+                "quote": claim.statement.quote,
+            }
+        )
     _print_rows(rows, arguments)
     return 0
 
 
 def _print_rows(rows: Sequence[Row], arguments: Namespace) -> None:
+    """Print rows as JSON, or as a table without the columns of whole sentences."""
     if arguments.json:
         print(json.dumps(rows, indent=1, ensure_ascii=False))
     elif rows:
-        show(list(rows), [key for key in rows[0] if key != "why"])
+        show(list(rows), [key for key in rows[0] if key not in SENTENCES])
 
 
 def reproduce(arguments: Namespace) -> int:

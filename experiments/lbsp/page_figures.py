@@ -24,7 +24,7 @@ def flows(letter: str, workload: str, column: str, damages: str) -> Panels:
         columns={column: label},
         by=("scheme", "state"),
         facet=("part",),
-        log=(column,) if workload == "short" else (),
+        log=(column,) if (workload, "degraded" in damages) == ("short", True) else (),
         rows=partial(selected, f"({letter}) {workload} flows", workload, damages.split()),
     )
 
@@ -33,10 +33,15 @@ def selected(part: str, workload: str, damages: list[str], table: Table) -> Tabl
     """Return the rows of a workload in some states, with their names; empty without damage."""
     if not any((row["workload"], row["damage"]) == (workload, damages[1]) for row in table):
         return []
+    ratios = {row["oversubscription"] for row in table if row["workload"] == workload}
     return [
-        row | {"state": DAMAGES[str(row["damage"])], "part": f"{part}, {row['topology']}"}
+        row
+        | {
+            "state": DAMAGES[str(row["damage"])],
+            "part": part + f", {row['oversubscription']}:1" * (len(ratios) > 1),
+        }
         for damage in damages
-        for row in table
+        for row in sorted(table, key=lambda row: int(str(row["oversubscription"])))
         if (row["workload"], row["damage"]) == (workload, damage)
     ]
 
@@ -45,16 +50,16 @@ FIGURES = (
     PageFigure(
         "lbsp_figure6",
         "lbsp_tcp",
-        {"scheme": "lbsp,spray", "oversubscription": "1"},
+        {"topology": "fattree:k=8", "scheme": "lbsp,spray", "oversubscription": "1"},
         Stack(
             flows("a", "short", "p999_ms", "none link node"),
-            flows("b", "long", "mean_ms", "none link"),
+            flows("b", "long", "p999_ms", "none link node"),
         ),
     ),
     PageFigure(
         "lbsp_figure7",
         "lbsp_tcp",
-        {"scheme": "lbsp,spray"},
+        {"topology": "fattree:k=8", "scheme": "lbsp,spray"},
         Stack(
             flows("a", "pod", "mean_ms", "none link"),
             flows("b", "short", "p999_ms", "none degraded"),

@@ -1,28 +1,39 @@
 """Claims of the papers as data, and what our rows say about them.
 
-Each paper's claims are the tuple CLAIMS in the file claims.py of its folder.  To add one:
+A `Statement` is a sentence of a paper: its place, the words, their kind, and the paper's size and
+statistic.  A `Claim` compares one figure of ours with it.  Each paper's claims are the tuple CLAIMS
+in the file claims.py of its folder.  To add one:
 
+    SHORTER = Statement(
+        "section 7.1, figure 3",
+        "PR with GP_I computes paths that are up to 16% shorter than DR",
+        StatementKind.UP_TO,
+        "mean over 10,000 pairs",                          # the paper's size and statistic
+    )
     Claim(
-        "GP_I shortens routes on beta-DCell by up to",     # the paper's words, in short
-        "section 7.1",                                     # section, figure or table
-        16,                                                # its value; words for an order or bound
+        "GP_I shortens DR's routes by, maximum over β",    # what is compared
+        SHORTER,
+        16,                                                # the paper's value, or words
         Query(
             "hop_length",                                  # experiment
-            {"topology": "beta-dcell:n=3,k=3", "routing": "pr-gpi"},
+            {"topology": NETWORKS, "routing": "pr-gpi"},
             "mean_hops",                                   # column
             over={"routing": "dr"},                        # divide by these rows
             form=Form.SAVING,                              # 0.84 is a saving of 16 %
+            statistic=max,                                 # over the networks
         ),
-        Within(0.05),
+        within(0.05),                                      # when ours agrees
+        "mean over 100,000 pairs",                         # our size and statistic, if another
     )
 
 A query selects the runs of `weft run EXPERIMENT --set ...`: a parameter that it does not name has
 the values of the default sweep.  `engine`, `clock`, `hop_ns` and `syscall_ns` go with the
 parameters, and are the experiment's own without that; a tuple stands for several values.
 
-A claim without a query is a figure or table that is missing here; `why` is the reason.  A claim
-that our rows contradict needs a `why`, too.  A claim whose measurement or comparison is in doubt
-has the reason in `review`: its verdict is "under review", whatever the rows say.
+A claim that our rows contradict needs a reason for the side on which ours lies: `why_more` or
+`why_less`.  A claim whose size, statistic or model is not the paper's says so in `apart`: it is
+not comparable, whatever the rows say.  So is a statement that nothing here measures, without query.
+A result of our own has the statement OURS; it holds or does not hold.
 
 A claim is named by its paper and its number, ttc-3.  `weft claims ttc` prints the outcomes,
 `weft claims --write` writes them into the pages, `weft reproduce ttc-3` measures one again.
@@ -31,16 +42,16 @@ A claim is named by its paper and its number, ttc-3.  `weft claims ttc` prints t
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cache, cached_property
 from importlib import import_module
+from itertools import chain
 from statistics import mean
 from typing import NamedTuple
 
-from weft.experiments.report.statistics import mean_and_half_width
+from weft.experiments.report.statistics import NORMAL_975, mean_and_half_width
 from weft.experiments.runner import columns
 from weft.experiments.runner.definition import COSTS, Row, Run, find
 from weft.experiments.runner.parameters import Scalar
@@ -55,7 +66,7 @@ PAPERS = {
 }
 SETTINGS = ("engine", "clock", *COSTS)
 WORST = ("FAIL", "WARN", "PASS")
-TITLES = ("name", "claim", "place", "paper", "ours", "n", "verdict")
+TITLES = ("name", "claim", "verdict", "paper", "agrees if", "ours", "n", "size and statistic")
 
 Where = Mapping[str, Scalar | tuple[Scalar, ...]]
 RowsOf = Callable[[Iterable[Run]], list[Row]]
@@ -104,11 +115,17 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Query:
-    """A figure of ours: a statistic of a column over the rows of some runs.
+    """A figure of ours: a column over the rows of some runs.
 
+    by: column to divide by; without `over` it is that of the same row.
     over: parameters of the rows to divide by; they agree in all others and in seed.
-    statistic: over the rows: mean, median, min, max or sum; a mean has an interval.
-    bins: first and last entry of a column that is a list; their sum is the value.
+    against: parameters of other such rows; the figure is divided by the same ratio of theirs.
+    statistic: mean over the seeds, which has an interval; max or min of the cells' means, with the
+        interval of that cell; or sum over all rows.
+    bins: first and last entry of a column that is a list of shares; their sum is the value.
+        Without it the entries of a list are repetitions; a ratio divides entry by entry.
+    entries: the entries of a list are cells of their own, such as sizes of flows.
+    sampled: a run is a random sample: its interval is that of its standard errors, columns se_*.
     """
 
     experiment: str
@@ -116,20 +133,36 @@ class Query:
     column: str
     over: Mapping[str, Scalar] = field(default_factory=dict)
     form: Form = Form.VALUE
+    by: str = ""
+    against: Mapping[str, Scalar] = field(default_factory=dict)
     statistic: Callable[[Sequence[float]], float] = mean
     bins: tuple[int, int] | None = None
+    entries: bool = False
+    sampled: bool = False
     seeds: int | None = None
 
     @cached_property
-    def pairs(self) -> list[tuple[Run, Run | None]]:
-        """Return each run, with the run to divide by."""
-        runs = Sweep(self.experiment, self.where, self.seeds).runs()
-        return [(run, self._base(run)) for run in runs]
+    def terms(self) -> list[list[tuple[Run, str, int]]]:
+        """Return for each run what its figure is the product of: run, column and power of each."""
+        lists = []
+        for run in Sweep(self.experiment, self.where, self.seeds).runs():
+            terms = self._ratio(run, 1)
+            if self.against:
+                terms += self._ratio(changed(run, self.against), -1)
+            lists.append(terms)
+        return lists
+
+    def _ratio(self, run: Run, power: int) -> list[tuple[Run, str, int]]:
+        """Return the terms of a run's figure, to a power."""
+        terms = [(run, self.column, power)]
+        if self.over or self.by:
+            terms.append((changed(run, self.over), self.by or self.column, -power))
+        return terms
 
     @property
     def runs(self) -> list[Run]:
         """Return all runs that the figure needs."""
-        return [run for pair in self.pairs for run in pair if run]
+        return [run for terms in self.terms for run, _, _ in terms]
 
     @property
     def unit(self) -> str:
@@ -137,39 +170,83 @@ class Query:
         if self.form is not Form.VALUE:
             return "%"
         unit = columns.unit(self.column)
-        return "" if self.over or unit in ("ratio", "fraction") else unit
+        divided = self.over or self.by or self.against
+        return "" if divided or unit in ("ratio", "fraction") else unit
 
-    def value(self, row: Row) -> float | None:
-        """Return the value of `row`; None if it has none."""
-        value = row.get(self.column)
+    def listed(self, row: Row, column: str) -> list[float]:
+        """Return the values of a column: one, or one for each entry of a list; nan for none."""
+        value = row.get(column)
         if isinstance(value, list) and self.bins:
             first, last = self.bins
-            return float(sum(float(entry) for entry in value[first : last + 1]))
-        return float(value) if isinstance(value, int | float) else None
+            return [float(sum(float(entry) for entry in value[first : last + 1]))]
+        values = value if isinstance(value, list) else [value]
+        return [float(entry) if isinstance(entry, int | float) else math.nan for entry in values]
 
-    def values(self, rows_of: RowsOf) -> tuple[list[float], list[Row]]:
-        """Return the values of all rows, and the rows that they come from."""
+    def samples(self, rows_of: RowsOf) -> tuple[list[list[float]], list[Row]]:
+        """Return the independent values of each cell, and the rows that they come from.
+
+        A cell is all parameters but the seed.  Runs of a cell whose rows are equal, because nothing
+        in them is random, count once, as do equal repetitions.
+        """
         by_id = {str(row["run"]): row for row in rows_of(self.runs)}
-        values: list[float] = []
+        cells: dict[tuple[object, ...], dict[str, list[float]]] = {}
         used: list[Row] = []
-        for run, base in self.pairs:
-            rows = [by_id[part.id] for part in (run, base) if part and part.id in by_id]
-            numbers = [number for row in rows if (number := self.value(row)) is not None]
-            if len(numbers) != 1 + (base is not None) or (base and not numbers[1]):
+        for terms in self.terms:
+            rows = [by_id[run.id] for run, _, _ in terms if run.id in by_id]
+            if len(rows) < len(terms):
                 continue
-            values.append(self.form.of(numbers[0] / numbers[1] if base else numbers[0]))
-            used += rows
-        return values, used
+            run = terms[0][0]
+            cell = (run.engine, run.clock, *run.parameters.values())
+            content = self._content(rows)
+            for part, values in self._parts(terms, rows):
+                cells.setdefault((*cell, part), {})[content] = values
+                used += rows
+        return [[*chain.from_iterable(runs.values())] for runs in cells.values()], used
 
-    def _base(self, run: Run) -> Run | None:
-        if not self.over:
-            return None
-        texts = {key: str(value) for key, value in self.over.items() if key not in SETTINGS}
-        experiment = find(run.experiment)
-        values = {key: value for key, (value,) in experiment.values(texts).items()}
-        settings = {key: value for key, value in self.over.items() if key in SETTINGS}
-        base = replace(run, parameters={**run.parameters, **values}, **settings)  # type: ignore[arg-type]
-        return replace(base, version=experiment.version_of(base.engine, base.parameters))
+    def _parts(
+        self, terms: Sequence[tuple[Run, str, int]], rows: Sequence[Row]
+    ) -> Iterator[tuple[int, list[float]]]:
+        """Yield the values of a run: those of each entry, or all together; none is no number."""
+        factors = [
+            [value**power if value or power > 0 else math.nan for value in self.listed(row, column)]
+            for (_, column, power), row in zip(terms, rows, strict=True)
+        ]
+        values = [self.form.of(math.prod(parts)) for parts in zip(*factors, strict=True)]
+        if self.entries:
+            yield from ((n, [value]) for n, value in enumerate(values) if not math.isnan(value))
+            return
+        numbers = [value for value in values if not math.isnan(value)]
+        if numbers:
+            yield 0, numbers if len(set(numbers)) > 1 else numbers[:1]
+
+    def sampling_half_width(self, rows: Sequence[Row]) -> float:
+        """Return half of the 95 % interval of the only run, from its rows' standard errors."""
+        (terms,) = self.terms
+        relative, product = 0.0, 1.0
+        for (_, column, power), row in zip(terms, rows, strict=True):
+            (value,) = self.listed(row, column)
+            (error,) = self.listed(row, f"se_{column.removeprefix('mean_')}")
+            relative += (error / value) ** 2
+            product *= value**power
+        width = NORMAL_975 * math.sqrt(relative) * product
+        return abs(self.form.of(width) - self.form.of(0))
+
+    def _content(self, rows: Sequence[Row]) -> str:
+        """Return what the runs of `rows` measured, as text: equal for runs that differ by seed."""
+        left_out = {*find(self.experiment).timed_columns, "seed", "run", "virtual_s"}
+        return str([{key: row[key] for key in row if key not in left_out} for row in rows])
+
+
+def changed(run: Run, by: Mapping[str, Scalar]) -> Run:
+    """Return `run` with other parameters, engine, clock or costs."""
+    if not by:
+        return run
+    experiment = find(run.experiment)
+    texts = {key: str(value) for key, value in by.items() if key not in SETTINGS}
+    values = {key: value for key, (value,) in experiment.values(texts).items()}
+    settings = {key: value for key, value in by.items() if key in SETTINGS}
+    other = replace(run, parameters={**run.parameters, **values}, **settings)  # type: ignore[arg-type]
+    return replace(other, version=experiment.version_of(other.engine, other.parameters))
 
 
 class Verdict(Enum):
@@ -179,115 +256,175 @@ class Verdict(Enum):
     CONTRADICTS = "contradicts"
     UNDECIDED = "undecided"  # our interval reaches across the bound
     NOT_COMPARABLE = "not comparable"
-    UNDER_REVIEW = "under review"  # the claim says why
+    HOLDS = "holds"  # our own
+    FAILS = "does not hold"  # our own
     NOT_MEASURED = "not measured"  # the rows are not there
-    MISSING = "missing"
 
 
 @dataclass(frozen=True)
 class Rule:
-    """Bounds between which our value agrees with the paper's."""
+    """Values of ours that agree with the paper's.
 
-    def bounds(self, paper: float) -> tuple[float, float]:
+    least, most: bounds.  strict: the bounds themselves do not agree.
+    fraction: the bounds are the paper's number less and plus this fraction of it.
+    """
+
+    least: float = -math.inf
+    most: float = math.inf
+    strict: bool = False
+    fraction: float | None = None
+
+    def bounds(self, paper: float | str) -> tuple[float, float]:
         """Return the least and the greatest value that agree with `paper`."""
-        raise NotImplementedError
+        if self.fraction is None:
+            return self.least, self.most
+        margin = abs(float(paper)) * self.fraction
+        return float(paper) - margin, float(paper) + margin
 
-    def verdict(self, paper: float, value: float, half_width: float) -> Verdict:
-        """Return the verdict on `value`, whose interval is `half_width` to both sides."""
+    def side(self, paper: float | str, value: float, half_width: float = 0.0) -> int | None:
+        """Return -1, 0 or 1 if `value` lies below, within or above the bounds; None if across."""
         least, most = self.bounds(paper)
         low, high = value - half_width, value + half_width
+        if self.strict:
+            least, most = math.nextafter(least, math.inf), math.nextafter(most, -math.inf)
         if least <= low and high <= most:
-            return Verdict.AGREES
-        return Verdict.CONTRADICTS if high < least or most < low else Verdict.UNDECIDED
+            return 0
+        return -1 if high < least else 1 if low > most else None
+
+    def text(self, paper: float | str, unit: str) -> str:
+        """Return the bounds in words."""
+        least, most = self.bounds(paper)
+        low, high = (number_text(bound, unit=unit) for bound in (least, most))
+        if least == most:
+            return low
+        if math.isinf(most):
+            return f"{'above' if self.strict else 'at least'} {low}"
+        if math.isinf(least):
+            return f"{'below' if self.strict else 'at most'} {high}"
+        return f"{number_text(least)} to {high}"
+
+
+def within(fraction: float) -> Rule:
+    """Return the rule: the paper's number, but for a fraction of it."""
+    return Rule(fraction=fraction)
+
+
+def at_least(bound: float) -> Rule:
+    """Return the rule: `bound` or more."""
+    return Rule(least=bound)
+
+
+def at_most(bound: float) -> Rule:
+    """Return the rule: `bound` or less."""
+    return Rule(most=bound)
+
+
+def above(bound: float) -> Rule:
+    """Return the rule: more than `bound`."""
+    return Rule(least=bound, strict=True)
+
+
+def below(bound: float) -> Rule:
+    """Return the rule: less than `bound`."""
+    return Rule(most=bound, strict=True)
+
+
+def between(least: float, most: float) -> Rule:
+    """Return the rule: from `least` to `most`."""
+    return Rule(least, most)
+
+
+class StatementKind(Enum):
+    """Kind of a statement."""
+
+    NUMBER = "number"
+    ORDER = "order"  # which of two is larger
+    LAW = "law"  # how a value depends on another, or that it always has a property
+    UP_TO = "up to"  # a maximum over networks or loads
+    OWN = "our own"
 
 
 @dataclass(frozen=True)
-class Within(Rule):
-    """The paper's value, but for a fraction of it."""
+class Statement:
+    """A sentence of a paper.
 
-    fraction: float
+    place: section, figure or table.
+    quote: the paper's words; … stands for words left out.
+    setting: the paper's size and statistic.
+    """
 
-    def bounds(self, paper: float) -> tuple[float, float]:
-        margin = abs(paper) * self.fraction
-        return paper - margin, paper + margin
-
-
-@dataclass(frozen=True)
-class AtLeast(Rule):
-    """At least `bound`."""
-
-    bound: float
-
-    def bounds(self, paper: float) -> tuple[float, float]:
-        return self.bound, math.inf
+    place: str
+    quote: str
+    kind: StatementKind
+    setting: str
 
 
-@dataclass(frozen=True)
-class AtMost(Rule):
-    """At most `bound`."""
-
-    bound: float
-
-    def bounds(self, paper: float) -> tuple[float, float]:
-        return -math.inf, self.bound
-
-
-@dataclass(frozen=True)
-class Between(Rule):
-    """From `least` to `most`."""
-
-    least: float
-    most: float
-
-    def bounds(self, paper: float) -> tuple[float, float]:
-        return self.least, self.most
-
-
-@dataclass(frozen=True)
-class NotComparable(Rule):
-    """The paper gives no such value, or that of another network or machine."""
-
-    def verdict(self, paper: float, value: float, half_width: float) -> Verdict:
-        return Verdict.NOT_COMPARABLE
+OURS = Statement("not in the paper", "", StatementKind.OWN, "")
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim of a paper.
+    """A comparison of a figure of ours with a statement of a paper.
 
-    words: the claim in short; it reads on with the value.
-    place: section, figure or table.
-    paper: the paper's value in the unit of the query, or words; "" if it gives none.
-    query: our figure; None if it is missing here.
-    why: one sentence: why ours differs, cannot be compared, or is missing.
+    words: what is compared, and on which network.
+    paper: the paper's value in the unit of the query, or words; "" if it prints none.
+    query: our figure; None if nothing here measures it.
+    rule: values of ours that agree.
+    ours: our size and statistic; "" if they are the paper's.
+    why_more, why_less: one sentence: why ours lies above or below the rule's bounds.
+    apart: one sentence: why ours cannot be compared; "" if it can.
     in_readme: the claim is a row of README's table.
-    review: one sentence: why our value does not answer the claim; "" if it does.
     """
 
     words: str
-    place: str
-    paper: float | str
+    statement: Statement
+    paper: float | str = ""
     query: Query | None = None
-    rule: Rule = NotComparable()
-    why: str = ""
+    rule: Rule | None = None
+    ours: str = ""
+    why_more: str = ""
+    why_less: str = ""
+    apart: str = ""
     in_readme: bool = False
-    review: str = ""
 
     def __post_init__(self) -> None:
-        if isinstance(self.rule, Within) and isinstance(self.paper, str):
-            raise ValueError(f"{self.words}: Within needs the paper's number, got {self.paper!r}")
+        by_number = self.rule is not None and self.rule.fraction is not None
+        if by_number and isinstance(self.paper, str):
+            raise ValueError(f"{self.words}: the rule needs the paper's number, not {self.paper!r}")
+        if not self.apart and not (self.query and self.rule):
+            raise ValueError(f"{self.words}: a claim without query or rule says why in `apart`")
+        if self.apart and self.rule:
+            raise ValueError(f"{self.words}: what is not comparable has no rule")
 
     @property
-    def reason(self) -> str:
-        """Return the reason of the verdict; "" if it needs none."""
-        return self.review or self.why
+    def place(self) -> str:
+        """Return section, figure or table."""
+        return self.statement.place
+
+    def verdict(self, value: float, half_width: float) -> Verdict:
+        """Return the verdict on our value and half of its interval."""
+        if self.apart or not self.rule:
+            return Verdict.NOT_COMPARABLE
+        side = self.rule.side(self.paper, value, half_width)
+        if side is None:
+            return Verdict.UNDECIDED
+        own = self.statement.kind is StatementKind.OWN
+        good, bad = (Verdict.HOLDS, Verdict.FAILS) if own else (Verdict.AGREES, Verdict.CONTRADICTS)
+        return bad if side else good
+
+    def reason(self, value: float) -> str:
+        """Return the reason of the verdict on our value; "" if it needs none."""
+        if self.apart or not self.rule or math.isnan(value):
+            return self.apart
+        side = self.rule.side(self.paper, value)
+        return {-1: self.why_less, 1: self.why_more}.get(side or 0, "")
 
 
 class Outcome(NamedTuple):
     """Our figure for a claim.
 
-    value, half_width: mean over the seeds and half of its 95 % interval; nan if there is none.
-    runs: values that count.  fidelity: the worst of their rows, "" without.
+    value, half_width: mean of the independent values and half of its 95 % interval; nan if there is
+    none.  runs: independent values.  fidelity: the worst of their rows, "" without.
     """
 
     verdict: Verdict
@@ -317,19 +454,25 @@ def outcome(claim: Claim, rows_of: RowsOf) -> Outcome:
         rows_of: returns the stored rows of runs.
     """
     if not claim.query:
-        return Outcome(Verdict.MISSING, math.nan, math.nan, 0, "")
-    values, rows = claim.query.values(rows_of)
-    if not values:
+        return Outcome(Verdict.NOT_COMPARABLE, math.nan, math.nan, 0, "")
+    cells, rows = claim.query.samples(rows_of)
+    if not cells:
         return Outcome(Verdict.NOT_MEASURED, math.nan, math.nan, 0, "")
-    value, half_width = claim.query.statistic(values), math.nan
-    if claim.query.statistic is mean and len(values) > 1:
+    statistic = claim.query.statistic
+    if statistic in (max, min):
+        cells = [statistic(cells, key=mean)]
+    values = [value for cell in cells for value in cell]
+    half_width = math.nan
+    if statistic is sum or len(values) == 1:
+        value = float(sum(values))
+        if claim.query.sampled:
+            half_width = claim.query.sampling_half_width(rows)
+    else:
         value, half_width = mean_and_half_width(values)
-    paper = claim.paper if isinstance(claim.paper, int | float) else math.nan
     margin = 0.0 if math.isnan(half_width) else half_width
-    verdicts = Counter(str(row.get("fidelity")) for row in rows)
-    worst = next((name for name in WORST if verdicts[name]), "")
-    verdict = Verdict.UNDER_REVIEW if claim.review else claim.rule.verdict(paper, value, margin)
-    return Outcome(verdict, value, half_width, len(values), worst)
+    verdicts = {str(row.get("fidelity")) for row in rows}
+    worst = next((name for name in WORST if name in verdicts), "")
+    return Outcome(claim.verdict(value, margin), value, half_width, len(values), worst)
 
 
 def number_text(value: float, half_width: float = math.nan, unit: str = "") -> str:
@@ -344,21 +487,42 @@ def number_text(value: float, half_width: float = math.nan, unit: str = "") -> s
     return f"{text} {unit}".strip()
 
 
+def unit_of(claim: Claim) -> str:
+    """Return the unit of the paper's value and of ours."""
+    return claim.query.unit if claim.query else ""
+
+
 def paper_text(claim: Claim) -> str:
     """Return the paper's value with its unit."""
-    if isinstance(claim.paper, str) or not claim.query:
-        return str(claim.paper)
-    return number_text(claim.paper, unit=claim.query.unit)
+    if isinstance(claim.paper, str):
+        return claim.paper
+    return number_text(claim.paper, unit=unit_of(claim))
+
+
+def rule_text(claim: Claim) -> str:
+    """Return the bounds within which ours agrees; "" for what is not comparable."""
+    return claim.rule.text(claim.paper, unit_of(claim)) if claim.rule else ""
+
+
+def setting_text(claim: Claim) -> str:
+    """Return the paper's size and statistic, and ours."""
+    paper = claim.statement.setting
+    if not claim.query:
+        return paper
+    if claim.statement.kind is StatementKind.OWN:
+        return claim.ours
+    return f"{paper}; ours: {claim.ours or 'the same'}"
 
 
 def value_text(claim: Claim, ours: Outcome) -> str:
     """Return our value with its interval and unit; "" without rows."""
-    unit = claim.query.unit if claim.query else ""
-    return number_text(ours.value, ours.half_width, unit) if ours.runs else ""
+    return number_text(ours.value, ours.half_width, unit_of(claim)) if ours.runs else ""
 
 
 def texts(name: str, ours: Outcome) -> tuple[str, ...]:
     """Return the cells of a claim's line, in the order of TITLES."""
     claim = all_claims()[name]
-    value, runs = value_text(claim, ours), str(ours.runs or "")
-    return name, claim.words, claim.place, paper_text(claim), value, runs, ours.verdict.value
+    return (
+        *(name, claim.words, ours.verdict.value, paper_text(claim), rule_text(claim)),
+        *(value_text(claim, ours), str(ours.runs or ""), setting_text(claim)),
+    )

@@ -4,7 +4,8 @@ A block begins with one of these comments and ends with <!-- end -->:
 
     <!-- claims: SELECTION -->      claims; the selection is that of `weft claims`, or `readme`
     <!-- rows: EXPERIMENT | KEY, ... | COLUMN, ... [by KEY, ...] | key=value ... -->
-    <!-- verdicts -->               verdicts on the claims of each paper
+    <!-- verdicts -->               number of claims of each paper with each verdict
+    <!-- index -->                  all claims with their verdicts, by paper
     <!-- bench: FILE: FIGURE; ... --> some figures of speed, from results/bench/FILE.json
     <!-- gallery -->                all figures of the papers, and how to measure them again
 
@@ -31,6 +32,7 @@ from weft.experiments.report.claims import (
     TITLES,
     Claim,
     Form,
+    Outcome,
     Verdict,
     all_claims,
     claims_of,
@@ -50,7 +52,8 @@ ROOT = Path(__file__).resolve().parents[2]
 BENCH = ROOT / "results" / "bench"
 README = "readme"
 BLOCK = re.compile(
-    r"(<!-- (claims|rows|verdicts|bench|gallery)(?:: ([^>]*?))? -->\n).*?(<!-- end -->)", re.DOTALL
+    r"(<!-- (claims|rows|verdicts|index|bench|gallery)(?:: ([^>]*?))? -->\n).*?(<!-- end -->)",
+    re.DOTALL,
 )
 CLAIM_TITLES = ("", *TITLES[1:])
 UNFINISHED = "unfinished"
@@ -113,6 +116,8 @@ def block(kind: str, text: str, published: PublishedSet) -> str:
         return "\n".join(map(exhibit, page_figures()))
     if kind == "verdicts":
         return verdict_table(published)
+    if kind == "index":
+        return "\n".join(index_of(paper, published) for paper in PAPERS)
     return claim_table(text, published) if kind == "claims" else row_table(text, published)
 
 
@@ -123,14 +128,42 @@ def table(titles: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 
 def claim_table(selection: str, published: PublishedSet) -> str:
-    """Return the table of the selected claims, and the reasons of those that do not agree."""
+    """Return the table of the selected claims, then the paper's sentences and the reasons."""
     if selection == README:
         claims = {name: claim for name, claim in all_claims().items() if claim.in_readme}
     else:
         claims = select(selection.split(), runs=False).claims
-    lines = [texts(name, outcome(claim, published.rows)) for name, claim in claims.items()]
-    reasons = "" if selection == README else "".join(reasons_of(claims, published))
-    return table(CLAIM_TITLES, lines) + ("\n" + reasons if reasons else "")
+    outcomes = {name: outcome(claim, published.rows) for name, claim in claims.items()}
+    lines = [texts(name, ours) for name, ours in outcomes.items()]
+    notes = [] if selection == README else [*reasons_of(claims, outcomes), *quotes_of(claims)]
+    return table(CLAIM_TITLES, lines) + "".join("\n" + note for note in notes)
+
+
+def reasons_of(claims: Mapping[str, Claim], outcomes: Mapping[str, Outcome]) -> Iterator[str]:
+    """Yield the list of reasons of the claims that need one, each with its claims."""
+    reasons = {name: claim.reason(outcomes[name].value) for name, claim in claims.items()}
+    items = [f"* {names}: {reason}\n" for reason, names in by_text(reasons).items()]
+    if items:
+        yield "".join(items)
+
+
+def quotes_of(claims: Mapping[str, Claim]) -> Iterator[str]:
+    """Yield the sentences of the paper that claims are about, with place and kind."""
+    statements = {
+        name: f"{claim.place} ({claim.statement.kind.value}): “{claim.statement.quote}”"
+        for name, claim in claims.items()
+        if claim.statement.quote
+    }
+    for text, names in by_text(statements).items():
+        yield f"> **{names}**, {text}\n"
+
+
+def by_text(texts_of: Mapping[str, str]) -> dict[str, str]:
+    """Return the names of the claims of each text; texts that are "" left out."""
+    names: dict[str, list[str]] = {}
+    for name, text in texts_of.items():
+        names.setdefault(text, []).append(name)
+    return {text: ", ".join(own) for text, own in names.items() if text}
 
 
 def verdict_table(published: PublishedSet) -> str:
@@ -144,15 +177,14 @@ def verdict_table(published: PublishedSet) -> str:
     return table(("paper", *(verdict.value for verdict in Verdict)), lines)
 
 
-def reasons_of(claims: Mapping[str, Claim], published: PublishedSet) -> Iterator[str]:
-    """Yield an item for each reason, with the measured claims that it is about."""
-    names: dict[str, list[str]] = {}
-    for name, claim in claims.items():
-        verdict = outcome(claim, published.rows).verdict
-        if claim.reason and verdict not in (Verdict.AGREES, Verdict.NOT_MEASURED):
-            names.setdefault(claim.reason, []).append(name)
-    for reason, own in names.items():
-        yield f"* {', '.join(own)}: {reason}\n"
+def index_of(paper: str, published: PublishedSet) -> str:
+    """Return a heading and a line for each claim of `paper`."""
+    lines = [
+        (name, claim.words, claim.place, outcome(claim, published.rows).verdict.value)
+        for name, claim in claims_of(paper).items()
+    ]
+    heading = f"## [{PAPERS[paper]}]({paper}.md)\n\n"
+    return heading + table(("", "claim", "place", "verdict"), lines)
 
 
 def row_table(text: str, published: PublishedSet) -> str:

@@ -15,6 +15,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from weft.experiments.report.claims import (
+    OURS,
     PAPERS,
     Claim,
     Outcome,
@@ -30,7 +31,7 @@ from weft.topologies.core.grammar import unknown
 CLOSE = 1e-9  # relative difference of floats between instruction sets
 SAMPLE_S = 120.0  # of processor time in a sample
 PLACES = ("figure", "table", "section", "theorem", "appendix")
-ALL = "all"
+ALL, OWN = "all", "own"
 
 Entries = Mapping[str, Entry]
 
@@ -46,7 +47,7 @@ def select(words: Sequence[str], *, runs: bool = True) -> ClaimSelection:
     """Return what `words` name: papers, places of a paper, claims, experiments, or all.
 
     Args:
-        words: such as ccrdn, ccrdn figure 9, ccrdn-3, hop_length.
+        words: such as ccrdn, ccrdn figure 9, ccrdn own, ccrdn-3, hop_length.
         runs: plan the runs, too.
 
     Raises:
@@ -57,9 +58,7 @@ def select(words: Sequence[str], *, runs: bool = True) -> ClaimSelection:
     rest = list(words)
     while rest:
         word = rest.pop(0)
-        place = ""
-        if word in PAPERS and len(rest) > 1 and rest[0] in PLACES:
-            place = f"{rest.pop(0)} {rest.pop(0)}"
+        place = place_after(word, rest)
         named = claims_named(word, place)
         if named is None:
             experiments.append(word)
@@ -76,6 +75,15 @@ def select(words: Sequence[str], *, runs: bool = True) -> ClaimSelection:
     selected = [run for query in queries for run in query.runs]
     selected += [run for name in experiments for run in runs_of(name).values()]
     return ClaimSelection(claims, {run.id: run for run in selected})
+
+
+def place_after(word: str, rest: list[str]) -> str:
+    """Take the place that follows a paper from `rest`, and return it; "" without one."""
+    if word in PAPERS and rest[:1] == [OWN]:
+        return rest.pop(0)
+    if word in PAPERS and len(rest) > 1 and rest[0] in PLACES:
+        return f"{rest.pop(0)} {rest.pop(0)}"
+    return ""
 
 
 def claims_named(word: str, place: str = "") -> dict[str, Claim] | None:
@@ -104,10 +112,12 @@ def claims_named(word: str, place: str = "") -> dict[str, Claim] | None:
 
 
 def is_at(claim: Claim, place: str) -> bool:
-    """Return whether a claim belongs to a figure, table or section.
+    """Return whether a claim belongs to a figure, table or section, or is our own.
 
     Figure 10 has figure 10a, and figures 10 and 11.
     """
+    if place == OWN:
+        return claim.statement is OURS
     kind, number = place.split()
     lists = re.findall(rf"\b{kind}s? ([\w.]+(?:(?:, | and )[\w.]+)*)", claim.place)
     numbers = [word for words in lists for word in re.findall(r"[\w.]+", words)]

@@ -1,177 +1,413 @@
-"""Claims of TTC, in the order of its sections; what it does not measure comes last."""
+"""Claims of TTC, in the order of its sections; our own results come last."""
 
 from __future__ import annotations
 
-from weft.experiments.report.claims import AtLeast, Claim, Form, NotComparable, Query, Where, Within
+from typing import Any
+
+from weft.experiments.report.claims import (
+    OURS,
+    Claim,
+    Form,
+    Query,
+    Statement,
+    StatementKind,
+    Where,
+    above,
+    at_least,
+    at_most,
+    below,
+    between,
+)
 
 TTC = {"scheme": "ttc:delta=2"}
+TTC_FLOWS = {"scheme": "ttc:delta=sqrt"}
 FT = "fattree:n=3,d=8"
+NAMES = {
+    "ttc:delta=2": "TTC",
+    "ttc:delta=0": "TTC with Δ = 0",
+    "dmodk": "D-mod-k",
+    "micro": "Micro",
+    "vlb": "VLB",
+}
+FLOWS = "two fat-trees, whose names our copy lacks; mean of 200 experiments; k from 1"
+PACKETS = "two fat-trees, whose names our copy lacks; permutations, last 500 slots"
+OUR_FLOWS = "FT(3,8), k = 8, mean of 200 experiments, Δ = √k"
+OUR_PACKETS = "FT(3,8), load 0.95, last 500 of 2,000 slots, Δ = 2"
+LOST = "The number is lost in our copy of the paper."
+ESTIMATE_LOST = "Equations (4) and (5) are lost in our copy; the estimate is our reconstruction."
+DISJOINT = Statement(
+    "theorem 2.1",
+    "D-mod-k guarantees link-disjoint downward paths for pairs with different destinations in a "
+    "fat-tree network.",
+    StatementKind.LAW,
+    "all fat-trees",
+)
+UPLINKS = Statement(
+    "section 2.1",
+    "there exist certain permutation patterns … such that about … pairs use the same links under "
+    "any deterministic routing scheme … D-mod-k routing may induce heavy uplink congestion. To "
+    "address this, we introduce randomized uplink-load balancing",
+    StatementKind.LAW,
+    "fat-trees, some permutation",
+)
+QUARTER = Statement(
+    "section 3",
+    "in a typical three-layer fat-tree network …, only about 25 percent of traffic is routed to "
+    "D-mod-k paths",
+    StatementKind.NUMBER,
+    "an estimate: two choices whose loads are independent and equally distributed",
+)
+NO_GAIN = Statement(
+    "section 3",
+    "We shall numerically show later that direct incorporation of the two-choice technique into "
+    "D-mod-k scheme fails to improve the routing performance over D-mod-k.",
+    StatementKind.ORDER,
+    FLOWS,
+)
+BEST = Statement(
+    "section 4.1, figure 4",
+    "Fig. 4 shows DRB with threshold achieves the best flow-path allocation with a significant "
+    "performance improvement over Micro, VLB, and DRB with …",
+    StatementKind.ORDER,
+    FLOWS,
+)
+VARIANCE = Statement(
+    "section 4.1, figure 4",
+    "the variance of the maximum link load over the 200 experiments is small",
+    StatementKind.LAW,
+    FLOWS,
+)
+ACCURATE = Statement(
+    "section 4.1, table 1",
+    "Results in … show that the heuristic estimation is accurate.",
+    StatementKind.LAW,
+    FLOWS,
+)
+LIMITED = Statement(
+    "section 4.1, table 1",
+    "the number of redirected flows is greatly limited by an appropriate setting of the threshold",
+    StatementKind.ORDER,
+    FLOWS,
+)
+BALANCED = Statement(
+    "section 4.2, figure 5",
+    "DRB effectively balances both uplink and downlink loads, whereas Micro can balance uplink "
+    "loads and D-mod-k can only balance downlink loads only.",
+    StatementKind.ORDER,
+    PACKETS,
+)
+LATENCY = Statement(
+    "section 4.2, figure 6",
+    "packets routed by the DRB scheme suffer substantially lower average and tail packet latency "
+    "especially in the heavy-traffic scenarios",
+    StatementKind.ORDER,
+    PACKETS,
+)
+THRESHOLD = Statement(
+    "section 4.2, figure 6",
+    "By comparing the performance of DRB with threshold and DRB with … in Fig. 6, we can observe "
+    "that the proposed threshold setting yields a significant performance improvement.",
+    StatementKind.ORDER,
+    PACKETS,
+)
+RECURRENT = Statement(
+    "theorem 5.1",
+    "The CTMC … is irreducible, nonexplosive, and positive recurrent.",
+    StatementKind.LAW,
+    "all loads below 1",
+)
+FIXED_POINT = Statement(
+    "section 5.2",
+    "the equilibrium solution can be well approximated by the fixed point solution",
+    StatementKind.LAW,
+    "many queues, Poisson arrivals",
+)
+DOUBLY = Statement(
+    "theorem 5.2",
+    "The fixed-point solution of equation (9) … decays doubly exponentially.",
+    StatementKind.LAW,
+    "all loads below 1 and all thresholds",
+)
+LAYERS = Statement(
+    "section 5.4",
+    "the numerical results in Fig. 5 also show that average and maximum queue lengths of uplinks "
+    "at different layers are roughly the same",
+    StatementKind.LAW,
+    PACKETS,
+)
 
 
-def flows(scheme: str) -> Where:
-    """Return the cell of figure 4 that README and the claims show."""
-    return {"topology": FT, "traffic": "random", "scheme": scheme, "k": 8}
+def flows(scheme: str, column: str = "max_loads_flows", k: int = 8, **more: Any) -> Query:
+    """Return a figure of figure 4: k flows of each host."""
+    where: Where = {"topology": FT, "traffic": "random", "scheme": scheme, "k": k}
+    return Query("ttc_flow", where, column, **more)
 
 
-def packets(scheme: str) -> Where:
-    return {"scheme": scheme, "load_fraction": 0.95}
+def adversarial(scheme: str, column: str, d: int, **more: Any) -> Query:
+    """Return a figure of the permutation that loads D-mod-k's uplinks most."""
+    topology = f"fattree:n=3,d={d}"
+    where: Where = {"topology": topology, "traffic": "adversarial", "scheme": scheme, "k": 1}
+    return Query("ttc_flow", where, column, **more)
 
 
-ON_FABRIC: Where = {"topology": "clos:n=4,r=2,m=4", "traffic": "cross", "clock": "virtual"}
-CLAIMS = (
+def packets(scheme: str, column: str, **more: Any) -> Query:
+    """Return a figure of figures 5 and 6."""
+    return Query("ttc_packet", {"scheme": scheme, "load_fraction": 0.95}, column, **more)
+
+
+MODEL = (
     *(
         Claim(
-            f"flows on the most loaded link of FT(3,{d}), adversarial permutation: {name}",
-            "section 2.1",
-            paper,
-            Query(
-                "ttc_flow",
-                {
-                    "topology": f"fattree:n=3,d={d}",
-                    "traffic": "adversarial",
-                    "scheme": scheme,
-                    "k": 1,
-                },
-                "max_load_flows",
-            ),
-            rule,
-            why,
+            f"flows on the most loaded downlink, permutation, FT(3,{d}): D-mod-k",
+            DISJOINT,
+            1,
+            adversarial("dmodk", "down1_max_load_flows", d),
+            between(1, 1),
+            "the permutation that loads uplinks most",
         )
         for d in (8, 16)
-        for name, scheme, paper, rule, why in (
-            ("D-mod-k", "dmodk", "many", AtLeast(d), ""),
-            ("TTC", "ttc:delta=2", "", NotComparable(), "The paper gives no value for TTC."),
+    ),
+    *(
+        Claim(
+            f"flows on the most loaded link, some permutation, FT(3,{d}): D-mod-k",
+            UPLINKS,
+            "the number is lost",
+            adversarial("dmodk", "max_loads_flows", d),
+            ours="a permutation that transposes the matrix of hosts",
+            apart=LOST,
         )
+        for d in (8, 16)
+    ),
+    *(
+        Claim(
+            f"flows on the most loaded link, same permutation, FT(3,{d}): D-mod-k over TTC",
+            UPLINKS,
+            "above 1",
+            adversarial("dmodk", "max_load_flows", d, over=TTC),
+            above(1),
+            "a permutation that transposes the matrix of hosts, Δ = 2, mean of 200",
+        )
+        for d in (8, 16)
+    ),
+    *(
+        Claim(
+            f"flows that keep to D-mod-k's path, two choices without a threshold, {words}, FT(3,8)",
+            QUARTER,
+            25,
+            flows(scheme, "default_path_fraction", form=Form.PERCENT),
+            ours="k = 8, mean of 200 experiments",
+            apart="The paper's estimate draws ties, and takes loads as independent.",
+        )
+        for words, scheme in (
+            ("ties kept", "ttc:delta=0"),
+            ("ties redirected", "ttc:delta=0,tie=redirect"),
+        )
+    ),
+    *(
+        Claim(
+            f"flows on the most loaded link, FT(3,8): TTC with Δ = 0, {words}, over D-mod-k",
+            NO_GAIN,
+            "at least 1",
+            flows(scheme, over={"scheme": "dmodk"}),
+            at_least(1),
+            "k = 8, mean of 200 experiments",
+            why_less=why,
+        )
+        for words, scheme, why in (
+            (
+                "ties kept",
+                "ttc:delta=0",
+                "With the paper's strict comparison a tie stays on D-mod-k's path, so half of the "
+                "flows keep it.",
+            ),
+            (
+                "ties redirected",
+                "ttc:delta=0,tie=redirect",
+                "Even then the two choices relieve the most loaded uplinks a little.",
+            ),
+        )
+    ),
+    *(
+        Claim(
+            f"flows on the most loaded link, FT(3,8): {NAMES[scheme]} over TTC",
+            BEST,
+            "above 1",
+            flows(scheme, over=TTC_FLOWS),
+            above(1),
+            OUR_FLOWS,
+        )
+        for scheme in ("micro", "vlb", "ttc:delta=0", "dmodk")
     ),
     Claim(
-        "flows that keep to D-mod-k's path without a threshold, FT(3,8), k = 8",
-        "section 3",
-        25,
-        Query("ttc_flow", flows("ttc:delta=0"), "default_path_fraction", form=Form.PERCENT),
-        Within(0.1),
-        "With strict comparison ties stay on the path; redirected ties leave it.",
+        "standard deviation of the maximum link load over its mean, FT(3,8): TTC",
+        VARIANCE,
+        "small",
+        flows("ttc:delta=sqrt", "max_load_sd_flows", by="max_load_flows", form=Form.PERCENT),
+        at_most(5),
+        "FT(3,8), k = 8, 200 experiments, Δ = √k",
     ),
     *(
         Claim(
-            f"estimate of the most loaded link, k + ln ln N / ln 2 + Δ, FT(3,8), k = {k}",
-            "section 4.1, table 1",
-            "",
-            Query("ttc_flow", {**flows("ttc:delta=sqrt"), "k": k}, column),
-            why="Equations (4) and (5) are lost in the text; the estimate is our reconstruction.",
+            f"estimate of the most loaded link above the measured one, FT(3,8), k = {k}",
+            ACCURATE,
+            "accurate",
+            flows("ttc:delta=sqrt", "estimate_flows", k, by="max_load_flows", form=Form.GAIN),
+            ours="estimate k + ln ln N / ln 2 + Δ, with Δ = √k",
+            apart=ESTIMATE_LOST,
         )
         for k in (1, 8, 32)
-        for column in ("estimate_flows",)
     ),
+    Claim(
+        "flows that keep to D-mod-k's path, FT(3,8): TTC over TTC with Δ = 0",
+        LIMITED,
+        "above 1",
+        flows("ttc:delta=sqrt", "default_path_fraction", over={"scheme": "ttc:delta=0"}),
+        above(1),
+        OUR_FLOWS,
+    ),
+)
+QUEUES = (
     *(
         Claim(
-            f"flows on the most loaded link, FT(3,8), k = 8: {name}",
-            "section 4.1, figure 4",
-            "",
-            Query("ttc_flow", flows(scheme), "max_load_flows"),
-            why="The paper's values are in a plot alone, and its networks' names are lost.",
+            f"{words} queue of {layer}, FT(3,8): {NAMES[scheme]} over {NAMES[other]}",
+            BALANCED,
+            paper,
+            packets(scheme, f"{column}_{statistic}_queue_packets", over={"scheme": other}),
+            rule,
+            OUR_PACKETS,
         )
-        for name, scheme in (("TTC", "ttc:delta=2"), ("D-mod-k", "dmodk"), ("VLB", "vlb"))
+        for words, statistic in (("mean", "mean"), ("longest", "max"))
+        for layer, column, scheme, other, paper, rule in (
+            ("first uplinks", "up1", "dmodk", "ttc:delta=2", "above 1", above(1)),
+            ("first downlinks", "down1", "micro", "ttc:delta=2", "above 1", above(1)),
+            ("first uplinks", "up1", "micro", "dmodk", "below 1", below(1)),
+            ("first downlinks", "down1", "dmodk", "micro", "below 1", below(1)),
+        )
     ),
     *(
         Claim(
-            f"... {name} over TTC",
-            "section 4.1, figure 4",
+            f"{words} latency, FT(3,8), load 0.95: {NAMES[scheme]} over TTC",
+            LATENCY,
             "above 1",
-            Query("ttc_flow", flows(scheme), "max_load_flows", TTC),
-            AtLeast(1),
+            packets(scheme, f"{column}_latency_slots", over=TTC),
+            above(1),
+            OUR_PACKETS,
+            in_readme=words == "mean",
         )
-        for name, scheme in (("D-mod-k", "dmodk"), ("VLB", "vlb"))
+        for words, column in (("mean", "mean"), ("tail", "tail"))
+        for scheme in ("dmodk", "micro", "vlb")
     ),
     *(
         Claim(
-            f"mean queue at load 0.95, {words}: {name}",
-            "section 4.2, figure 5",
-            "",
-            Query("ttc_packet", packets(scheme), f"{layer}_mean_queue_packets"),
-            why="The paper's values are in a plot alone.",
-        )
-        for words, layer in (("up layer 1", "up1"), ("down layer 1", "down1"))
-        for name, scheme in (
-            ("TTC", "ttc:delta=2"),
-            ("D-mod-k", "dmodk"),
-            ("Micro", "micro"),
-            ("VLB", "vlb"),
-        )
-    ),
-    *(
-        Claim(
-            f"mean latency at load 0.95: {name}",
-            "section 4.2, figure 6",
-            "",
-            Query("ttc_packet", packets(scheme), "mean_latency_slots"),
-            why="The paper's values are in a plot alone.",
-        )
-        for name, scheme in (
-            ("TTC", "ttc:delta=2"),
-            ("D-mod-k", "dmodk"),
-            ("Micro", "micro"),
-            ("VLB", "vlb"),
-        )
-    ),
-    *(
-        Claim(
-            f"mean latency at load 0.95: {name} over TTC",
-            "section 4.2, figure 6",
+            f"mean latency of {NAMES[scheme]} over TTC, FT(3,8), load 0.95 against load 0.5",
+            LATENCY,
             "above 1",
-            Query("ttc_packet", packets(scheme), "mean_latency_slots", TTC),
-            AtLeast(1),
-            in_readme=True,
+            packets(scheme, "mean_latency_slots", over=TTC, against={"load_fraction": 0.5}),
+            above(1),
+            OUR_PACKETS,
         )
-        for name, scheme in (("D-mod-k", "dmodk"), ("Micro", "micro"), ("VLB", "vlb"))
+        for scheme in ("dmodk", "micro", "vlb")
     ),
     *(
         Claim(
-            f"exponent of the doubly exponential tail, load {load}, Δ = 2",
-            "theorem 5.2",
-            "doubly exponential",
-            Query("ttc_theory", {"load_fraction": load, "delta": 2}, "measured_z"),
-            review="The theorem has no value; ours is that of our own limit, not of a simulation.",
+            f"{column} latency, FT(3,8), load 0.95: TTC with Δ = 0 over TTC",
+            THRESHOLD,
+            "above 1",
+            packets("ttc:delta=0", f"{column}_latency_slots", over=TTC),
+            above(1),
+            OUR_PACKETS,
+        )
+        for column in ("mean", "tail")
+    ),
+)
+THEORY = (
+    Claim(
+        "equilibrium of the Markov chain",
+        RECURRENT,
+        apart="This is a proof; there is nothing to measure.",
+    ),
+    *(
+        Claim(
+            f"fraction of queues with i packets or more, simulation against fixed point, load "
+            f"{load}",
+            FIXED_POINT,
+            "well approximated",
+            Query("ttc_theory", {"load_fraction": load, "delta": 2}, "worst_error_fraction"),
+            at_most(0.02),
+            "2,000 queues, Δ = 2, the largest difference over all i",
         )
         for load in (0.5, 0.95)
     ),
     *(
         Claim(
-            f"mean queueing on Linux, k = 4, 80 % load, 1 Gbit/s: {name}",
-            "not in the paper",
-            "",
-            Query(
-                "ttc_kernel",
-                {
-                    "topology": "fattree:k=4",
-                    "scheme": scheme,
-                    "traffic": "udp:load=80",
-                    "clock": "virtual",
-                },
-                column,
-                seeds=10,
-            ),
+            f"factor by which log 1/s_i grows with i at the fixed point, load {load}",
+            DOUBLY,
+            "above 1",
+            Query("ttc_theory", {"load_fraction": load, "delta": 2}, "measured_z", seeds=1),
+            above(1),
+            "fixed point solved with Δ = 2",
         )
-        for name, scheme, column in (
-            ("TTC", "ttc", "delay_mean_slots"),
-            ("TTC, by the model", "ttc", "model_delay_mean_slots"),
-            ("D-mod-k", "dmodk", "delay_mean_slots"),
-            ("D-mod-k, by the model", "dmodk", "model_delay_mean_slots"),
-        )
+        for load in (0.5, 0.95)
     ),
     *(
         Claim(
-            f"goodput of TCP on a Clos of 2 x 4 hosts at 1 Gbit/s, of the ideal: {name}",
-            "not in the paper",
-            "",
-            Query(
-                "fabric_gain",
-                {**ON_FABRIC, "scheme": scheme},
-                "goodput_fraction",
-                form=Form.PERCENT,
-                seeds=10,
-            ),
-            in_readme=True,
+            f"{words} queue of TTC's uplinks, FT(3,8): first layer over second",
+            LAYERS,
+            "roughly 1",
+            packets("ttc:delta=2", f"up1_{column}", by=f"up2_{column}"),
+            between(0.8, 1.25),
+            OUR_PACKETS,
         )
-        for name, scheme in (("ECMP", "ecmp"), ("TTC", "ttc"), ("DRILL", "drill"))
+        for words, column in (("mean", "mean_queue_packets"), ("longest", "max_queue_packets"))
     ),
 )
+
+
+def on_linux(scheme: str, column: str, **more: Any) -> Query:
+    """Return a figure of UDP on Linux, four ports, 80 % load."""
+    where: Where = {"topology": "fattree:k=4", "scheme": scheme, "traffic": "udp:load=80"}
+    return Query("ttc_kernel", {**where, "clock": "virtual"}, column, seeds=10, **more)
+
+
+def over_tcp(scheme: str) -> Query:
+    """Return TTC's goodput of TCP on a Clos network by that of another scheme."""
+    where: Where = {"topology": "clos:n=4,r=2,m=4", "traffic": "cross", "clock": "virtual"}
+    over = {"scheme": scheme}
+    return Query("fabric_gain", {**where, "scheme": "ttc"}, "goodput_fraction", over, seeds=10)
+
+
+UDP = "UDP at 80 % load on Linux, 1 Gbit/s, virtual clock, mean"
+LINUX = (
+    Claim(
+        "queueing on Linux, k = 4: D-mod-k over TTC",
+        OURS,
+        "",
+        on_linux("dmodk", "delay_mean_slots", over={"scheme": "ttc"}),
+        above(1),
+        UDP,
+    ),
+    *(
+        Claim(
+            f"queueing on Linux over that of the slotted model, k = 4: {name}",
+            OURS,
+            "",
+            on_linux(scheme, "delay_mean_slots", by="model_delay_mean_slots"),
+            between(0.9, 1.1),
+            UDP,
+        )
+        for name, scheme in (("TTC", "ttc"), ("D-mod-k", "dmodk"))
+    ),
+    *(
+        Claim(
+            f"goodput of TCP on Linux, CLOS(4,2,4): TTC over {name}",
+            OURS,
+            "",
+            over_tcp(scheme),
+            above(1),
+            "permutations across two leaves, 1 Gbit/s, virtual clock",
+            in_readme=True,
+        )
+        for name, scheme in (("ECMP", "ecmp"), ("DRILL", "drill"))
+    ),
+)
+CLAIMS = (*MODEL, *QUEUES, *THEORY, *LINUX)

@@ -3,27 +3,44 @@
 from __future__ import annotations
 
 import math
+import re
 from statistics import mean
 
 import pytest
 
 from weft.experiments.report import claims
 from weft.experiments.report.claims import (
-    AtLeast,
-    Between,
+    OURS,
     Claim,
     Form,
     Query,
+    Statement,
+    StatementKind,
     Verdict,
-    Within,
+    above,
+    at_least,
+    between,
     outcome,
+    within,
 )
 from weft.experiments.report.report import claimed
 from weft.experiments.runner import columns, definition
 from weft.experiments.runner.rows import plain
+from weft.topologies import canonical
 
 D33 = "dcell:n=3,k=3"
 HOPS = Query("hop_length", {"topology": D33, "routing": "pr-gpi"}, "mean_hops", seeds=3)
+SAID = Statement("figure 3", "hops are few", StatementKind.NUMBER, "10,000 pairs, mean")
+SLIM_FLIES = {q: f"slimfly:q={q},p={p}" for q, p in (("5", 4), ("7", 6), ("19", 14))}
+# Networks that words name, and their topologies.
+NETWORKS = {
+    r"([Dβ])(\d),(\d+)": lambda m: f"{'beta-' * (m[1] == 'β')}dcell:n={m[3]},k={m[2]}",
+    r"F(\d),(\d+)": lambda m: f"ficonn:n={m[2]},k={m[1]}",
+    r"FT\((\d),(\d+)\)": lambda m: f"fattree:n={m[1]},d={m[2]}",
+    r"CLOS\((\d+),(\d+),(\d+)\)": lambda m: f"clos:n={m[1]},r={m[2]},m={m[3]}",
+    r"k = (4|8|16)\b(?!:)": lambda m: f"fattree:k={m[1]}",
+    r"SF, q = (\d+)|Slim Fly .*q = (\d+)": lambda m: SLIM_FLIES[m[1] or m[2]],
+}
 
 
 def rows_of(values, column="mean_hops", **more):
@@ -40,7 +57,7 @@ def rows_of(values, column="mean_hops", **more):
 
 
 def test_a_mean_over_seeds_has_its_interval():
-    claim = Claim("hops", "figure 3", 11.0, HOPS, Within(0.5))
+    claim = Claim("hops", SAID, 11.0, HOPS, within(0.5))
     ours = outcome(claim, rows_of({"pr-gpi": [9.0, 11.0, 13.0]}, fidelity="PASS"))
     assert (ours.value, ours.runs, ours.fidelity) == (11.0, 3, "PASS")
     assert ours.half_width == pytest.approx(4.303 * 2 / math.sqrt(3), rel=1e-3)
@@ -50,17 +67,60 @@ def test_a_mean_over_seeds_has_its_interval():
 def test_a_ratio_pairs_runs_of_one_seed_and_leaves_out_those_without_a_divisor():
     query = Query("hop_length", HOPS.where, "mean_hops", {"routing": "dr"}, Form.SAVING, seeds=3)
     source = rows_of({"pr-gpi": [5.0, 12.0, 9.0], "dr": [10.0, 20.0]})
-    ours = outcome(Claim("shorter", "figure 3", 45, query, Within(0.5)), source)
+    claim = Claim("shorter", SAID, 45, query, within(0.5))
+    ours = outcome(claim, source)
     assert (ours.value, ours.runs) == (45.0, 2)  # 50 % and 40 %
     assert query.unit == "%"
-    assert outcome(Claim("", "", 1, query), rows_of({"pr-gpi": [5.0], "dr": [0.0]})).runs == 0
+    assert outcome(claim, rows_of({"pr-gpi": [5.0], "dr": [0.0]})).runs == 0
 
 
-def test_an_extreme_is_over_all_rows_and_has_no_interval():
-    query = Query("hop_length", HOPS.where, "mean_hops", statistic=max, seeds=3)
-    ours = outcome(Claim("most", "", "", query), rows_of({"pr-gpi": [9.0, 13.0, 11.0]}))
-    assert ours.value == 13.0
-    assert math.isnan(ours.half_width)
+def test_a_ratio_of_ratios_and_a_ratio_of_columns():
+    query = Query(
+        "hop_length", HOPS.where, "mean_hops", {"routing": "dr"},
+        against={"routing": "pr-gpe"}, seeds=1,
+    )  # fmt: skip
+    rows = rows_of({"pr-gpi": [6.0], "dr": [2.0], "pr-gpe": [3.0]})
+    assert query.samples(rows)[0] == [[6.0 / 2.0 / (3.0 / 2.0)]]
+    by = Query("hop_length", HOPS.where, "mean_hops", by="se_hops", seeds=1)
+    assert by.samples(rows_of({"pr-gpi": [6.0]}, se_hops=1.5))[0] == [[4.0]]
+
+
+def test_rows_that_are_equal_but_for_their_seed_are_one_value():
+    ours = outcome(Claim("hops", SAID, 9, HOPS, within(0.5)), rows_of({"pr-gpi": [9.0, 9.0, 9.0]}))
+    assert (ours.runs, math.isnan(ours.half_width)) == (1, True)
+    other = rows_of({"pr-gpi": [9.0, 9.0, 9.0]})
+    seen = outcome(
+        Claim("hops", SAID, 9, HOPS, within(0.5)),
+        lambda runs: [row | {"late": n} for n, row in enumerate(other(runs))],
+    )
+    assert seen.runs == 3
+
+
+def test_repetitions_of_a_list_are_values_and_pair_with_those_of_the_divisor():
+    query = Query("hop_length", HOPS.where, "mean_hops", {"routing": "dr"}, seeds=1)
+    lists = rows_of({"pr-gpi": [[2.0, 6.0, 4.0]], "dr": [[1.0, 2.0, 4.0]]})
+    assert query.samples(lists)[0] == [[2.0, 3.0, 1.0]]
+    entries = Query("hop_length", HOPS.where, "mean_hops", entries=True, statistic=max, seeds=1)
+    values = rows_of({"pr-gpi": [[2.0, None, 4.0]]})
+    assert entries.samples(values)[0] == [[2.0], [4.0]]
+
+
+def test_a_sample_has_the_interval_of_its_standard_errors():
+    query = Query("hop_length", HOPS.where, "mean_hops", form=Form.PERCENT, sampled=True, seeds=1)
+    ours = outcome(
+        Claim("hops", SAID, 1000, query, within(0.5)), rows_of({"pr-gpi": [10.0]}, se_hops=0.1)
+    )
+    assert (ours.value, ours.runs) == (1000.0, 1)
+    assert ours.half_width == pytest.approx(19.6)
+
+
+def test_an_extreme_is_that_of_the_cells_means_with_its_interval():
+    networks = {**HOPS.where, "routing": ("pr-gpi", "pr-gpe")}
+    query = Query("hop_length", networks, "mean_hops", statistic=max, seeds=3)
+    source = rows_of({"pr-gpi": [9.0, 13.0, 11.0], "pr-gpe": [1.0, 20.0, 3.0]})
+    ours = outcome(Claim("most", SAID, 11, query, within(0.5)), source)
+    assert (ours.value, ours.runs) == (11.0, 3)
+    assert ours.half_width > 0
 
 
 def test_entries_of_a_list_are_added():
@@ -68,7 +128,8 @@ def test_entries_of_a_list_are_added():
         "hop_histogram", {"topology": D33, "routing": "dr", "failed_fraction": 0.0}, "x",
         form=Form.PERCENT, bins=(1, 2),
     )  # fmt: skip
-    ours = outcome(Claim("", "", "", query), rows_of({"dr": [[0.5, 0.25, 0.125, 0.125]]}, "x"))
+    claim = Claim("hops", SAID, 37, query, within(0.5))
+    ours = outcome(claim, rows_of({"dr": [[0.5, 0.25, 0.125, 0.125]]}, "x"))
     assert ours.value == 37.5
 
 
@@ -86,35 +147,71 @@ def test_a_parameter_that_is_not_named_has_the_values_of_the_default_sweep():
 @pytest.mark.parametrize(
     ("rule", "value", "half_width", "verdict"),
     [
-        (Within(0.1), 9.5, 0.2, Verdict.AGREES),
-        (Within(0.1), 8.9, 0.2, Verdict.UNDECIDED),
-        (Within(0.1), 8.0, 0.2, Verdict.CONTRADICTS),
-        (AtLeast(1), 1.5, 0.4, Verdict.AGREES),
-        (AtLeast(1), 1.5, 0.6, Verdict.UNDECIDED),
-        (AtLeast(1), 0.5, 0.4, Verdict.CONTRADICTS),
-        (Between(2, 4), 4.5, 0.0, Verdict.CONTRADICTS),
+        (within(0.1), 9.5, 0.2, Verdict.AGREES),
+        (within(0.1), 8.9, 0.2, Verdict.UNDECIDED),
+        (within(0.1), 8.0, 0.2, Verdict.CONTRADICTS),
+        (at_least(1), 1.5, 0.4, Verdict.AGREES),
+        (at_least(1), 1.5, 0.6, Verdict.UNDECIDED),
+        (at_least(1), 0.5, 0.4, Verdict.CONTRADICTS),
+        (at_least(1), 1.0, 0.0, Verdict.AGREES),
+        (above(1), 1.0, 0.0, Verdict.CONTRADICTS),
+        (between(2, 4), 4.5, 0.0, Verdict.CONTRADICTS),
     ],
 )
 def test_a_rule_needs_the_whole_interval(rule, value, half_width, verdict):
-    assert rule.verdict(10.0, value, half_width) is verdict
+    assert Claim("hops", SAID, 10.0, HOPS, rule).verdict(value, half_width) is verdict
 
 
-def test_a_claim_without_query_is_missing_and_one_without_rows_is_not_measured():
-    missing = Claim("figure", "figure 1", "", why="an illustration")
-    assert outcome(missing, rows_of({})).verdict is Verdict.MISSING
-    assert outcome(Claim("", "", 1, HOPS), rows_of({})).verdict is Verdict.NOT_MEASURED
+@pytest.mark.parametrize(
+    ("rule", "text"),
+    [
+        (within(0.1), "9 to 11 %"),
+        (within(0), "10 %"),
+        (at_least(1), "at least 1 %"),
+        (above(1), "above 1 %"),
+        (claims.at_most(2), "at most 2 %"),
+        (claims.below(2), "below 2 %"),
+        (between(2, 4), "2 to 4 %"),
+    ],
+)
+def test_a_rule_shows_its_bounds(rule, text):
+    assert rule.text(10, "%") == text
 
 
-def test_words_have_no_value_to_be_within():
-    with pytest.raises(ValueError, match="hops: Within needs the paper's number, got 'up to 30 %'"):
-        Claim("hops", "figure 3", "up to 30 %", HOPS, Within(0.1))
+def test_the_reason_is_that_of_the_side_on_which_ours_lies():
+    claim = Claim("hops", SAID, 10, HOPS, within(0.1), why_more="too long", why_less="too short")
+    assert [claim.reason(value) for value in (12.0, 8.0, 10.0)] == ["too long", "too short", ""]
 
 
-def test_a_claim_under_review_has_no_other_verdict_once_it_is_measured():
-    claim = Claim("hops", "figure 3", 11.0, HOPS, Within(0.5), "old reason", review="a timer")
-    ours = outcome(claim, rows_of({"pr-gpi": [11.0]}))
-    assert (ours.verdict, ours.value, claim.reason) == (Verdict.UNDER_REVIEW, 11.0, "a timer")
+def test_what_is_apart_is_never_compared_and_our_own_holds_or_fails():
+    apart = Claim("hops", SAID, 11.0, HOPS, apart="another size")
+    rows = rows_of({"pr-gpi": [11.0]})
+    assert outcome(apart, rows).verdict is Verdict.NOT_COMPARABLE
+    own = Claim("hops", OURS, "", HOPS, at_least(12))
+    assert outcome(own, rows).verdict is Verdict.FAILS
+    assert outcome(own, rows_of({"pr-gpi": [13.0]})).verdict is Verdict.HOLDS
+
+
+def test_a_claim_without_query_is_not_comparable_and_one_without_rows_is_not_measured():
+    missing = Claim("figure", SAID, apart="an illustration")
+    assert outcome(missing, rows_of({})).verdict is Verdict.NOT_COMPARABLE
+    claim = Claim("hops", SAID, 1, HOPS, within(0.1))
     assert outcome(claim, rows_of({})).verdict is Verdict.NOT_MEASURED
+
+
+def test_a_claim_is_refused_that_cannot_be_judged():
+    for rule, paper, apart, reason in (
+        (
+            within(0.1),
+            "up to 30 %",
+            "",
+            "hops: the rule needs the paper's number, not 'up to 30 %'",
+        ),
+        (None, 30, "", "without query or rule"),
+        (within(0.1), 30, "another size", "has no rule"),
+    ):
+        with pytest.raises(ValueError, match=reason):
+            Claim("hops", SAID, paper, HOPS, rule, apart=apart)
 
 
 @pytest.mark.parametrize(
@@ -164,26 +261,93 @@ def test_a_mean_is_over_seeds_alone(all_claims):
     for name, claim in all_claims.items():
         if claim.query and claim.query.statistic is mean:
             cells = {
-                (run.engine, run.clock, *run.parameters.values()) for run, _ in claim.query.pairs
+                (run.engine, run.clock, *run.parameters.values())
+                for (run, _, _), *_ in claim.query.terms
             }
             assert len(cells) == 1, (name, plain(sorted(map(str, cells))[:3]))
 
 
-def test_a_missing_claim_says_why(all_claims):
+def test_a_claim_says_what_the_paper_says(all_claims):
     for name, claim in all_claims.items():
-        assert claim.query or claim.why, name
+        statement = claim.statement
         assert claim.words, name
-        assert claim.place, name
-        assert len(claim.reason.split()) <= 35, name
+        assert (statement is OURS) == (statement.kind is StatementKind.OWN), name
+        if statement is OURS:
+            assert claim.rule, name
+            assert claim.ours, name
+            assert claim.paper == "", name
+        else:
+            assert statement.place, name
+            assert statement.quote, name
+            assert statement.setting, name
+        for reason in (claim.why_more, claim.why_less, claim.apart):
+            assert len(reason.split()) <= 35, name
 
 
-def test_readme_has_no_claim_under_review(all_claims):
-    assert [name for name, claim in all_claims.items() if claim.in_readme and claim.review] == []
+def named(words):
+    """Return the topologies of the networks that words name."""
+    return {
+        canonical(topology(match))
+        for pattern, topology in NETWORKS.items()
+        for match in re.finditer(pattern, words)
+    }
+
+
+def test_networks_in_words_are_seen():
+    assert named("routes, D3,4 and β2,18, over F3,10") == {
+        canonical(name) for name in ("dcell:n=4,k=3", "beta-dcell:n=18,k=2", "ficonn:n=10,k=3")
+    }
+    assert named("FT(3,8), k = 8") == {canonical("fattree:n=3,d=8"), canonical("fattree:k=8")}
+
+
+def test_a_claim_is_of_the_networks_that_its_words_name(all_claims):
+    for name, claim in all_claims.items():
+        paper = name.partition("-")[0]
+        if not claim.query:
+            continue
+        words = claim.words if paper == "lbsp" else re.sub(r"k = \d+", "", claim.words)
+        used = {
+            canonical(run.text("topology"))
+            for run in claim.query.runs
+            if "topology" in run.parameters
+        }
+        assert named(words) <= used, name
+        if named(words) and not re.search(r"\ball\b| to |fat-tree", words):
+            assert used <= named(words), name
+
+
+def test_a_rule_has_the_bounds_that_words_of_the_paper_name(all_claims):
+    bound_words = {"above": 1, "over": 1, "more than": 1, "at least": 1, "below": -1, "at most": -1}
+    for name, claim in all_claims.items():
+        if not claim.rule or not isinstance(claim.paper, str):
+            continue
+        least, most = claim.rule.bounds(claim.paper)
+        for number in map(float, re.findall(r"\d+(?:\.\d+)?", claim.paper)):
+            assert least <= number <= most, name
+        for words, side in bound_words.items():
+            if claim.paper.startswith(words + " "):
+                assert (math.isinf(most), math.isinf(least)) == (side > 0, side < 0), name
+
+
+def test_a_maximum_of_the_paper_is_compared_with_a_maximum(all_claims):
+    for name, claim in all_claims.items():
+        if (
+            claim.statement.kind is StatementKind.UP_TO
+            and str(claim.paper).startswith("up to")
+            and claim.rule
+        ):
+            assert claim.query.statistic is max, name
 
 
 def test_a_row_to_divide_by_has_the_version_of_its_own_cell(all_claims):
-    pairs = all_claims["dar-9"].query.pairs
+    claim = next(
+        claim
+        for claim in all_claims.values()
+        if claim.query and claim.query.experiment == "dar_goodput"
+    )
     experiment = definition.find("dar_goodput")
-    assert {(run.version, base.version) for run, base in pairs} == {
-        (experiment.version + 1, experiment.version)
-    }
+    changed = claims.changed(claim.query.runs[0], {"scheme": "dar:p=1,elephant_kb=0,detect=queue"})
+    assert (claim.query.runs[0].version, changed.version) == (
+        experiment.version,
+        experiment.version + 1,
+    )

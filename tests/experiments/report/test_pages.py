@@ -7,16 +7,18 @@ the page.  Commands, headings, citations and names such as D3,4 are no numbers.
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 import pytest
 import quick
 
 from weft.experiments.report import page_figures, pages
-from weft.experiments.report.claims import NotComparable, all_claims
+from weft.experiments.report.claims import all_claims
+from weft.experiments.report.claims import claims_of as claims_of_paper
 from weft.experiments.report.published import FOLDER, PublishedSet
 from weft.experiments.report.reproduction import select
 
-PAPERS = {
+PAPERS = {  # of pages
     "ccrdn": "ccrdn",
     "proxy": "ccrdn",
     "ttc": "ttc",
@@ -78,18 +80,26 @@ def test_numbers_of_the_papers_pages_are_of_the_set(page):
     assert unsourced(page_of(f"docs/{page}.md"), claims_of(PAPERS[page])) == []
 
 
-def test_every_verdict_stands_on_a_page():
-    selections = [
-        match[3].split()
-        for page in pages.pages()
-        for match in pages.BLOCK.finditer(page.read_text(encoding="utf-8"))
-        if match[2] == "claims" and match[3] != pages.README
-    ]
-    shown = {name for words in selections for name in select(words, runs=False).claims}
-    judged = {
-        name for name, claim in all_claims().items() if not isinstance(claim.rule, NotComparable)
+def test_every_claim_stands_once_on_the_page_of_its_paper():
+    for paper in set(PAPERS.values()):
+        blocks = list(pages.BLOCK.finditer(page_of(f"docs/{paper}.md")))
+        shown = Counter(
+            name
+            for match in blocks
+            if match[2] == "claims"
+            for name in select(match[3].split(), runs=False).claims
+        )
+        assert shown == Counter(dict.fromkeys(claims_of_paper(paper), 1))
+
+
+def test_no_other_page_has_claims_but_readme_and_the_list_of_all():
+    others = {
+        (path.name, match[2])
+        for path in pages.pages()
+        for match in pages.BLOCK.finditer(path.read_text(encoding="utf-8"))
+        if path.stem not in PAPERS.values() and match[2] in ("claims", "index")
     }
-    assert judged - shown == set()
+    assert others == {("README.md", "claims"), ("claims.md", "index")}
 
 
 def test_lines_are_in_order_of_the_numbers_in_their_names():
@@ -129,13 +139,15 @@ def test_a_time_over_flows_that_did_not_all_end_is_no_number():
     assert pages.cell([cut], "long_median_ms") == "5"
 
 
-def test_a_claim_under_review_shows_its_reason():
-    reviewed = {name: claim for name, claim in all_claims().items() if claim.review}
-    reasons = "".join(pages.reasons_of(reviewed, PublishedSet(FOLDER)))
-    assert reviewed
-    for name, claim in reviewed.items():
-        (line,) = (line for line in reasons.splitlines() if line.endswith(f": {claim.review}"))
-        assert name in line
+def test_a_table_of_claims_has_rules_settings_reasons_and_quotes():
+    shown = pages.with_blocks(
+        "<!-- claims: ccrdn-4 ccrdn-2 -->\n<!-- end -->", PublishedSet(FOLDER)
+    )
+    contradicted, agreed = (all_claims()[name] for name in ("ccrdn-4", "ccrdn-2"))
+    assert "| 15.2 to 16.8 % |" in shown
+    assert f"{agreed.statement.setting}; ours: {agreed.ours} |" in shown
+    assert f"* ccrdn-4: {contradicted.why_less}\n" in shown
+    assert f"> **ccrdn-2**, section 1 (up to): “{agreed.statement.quote}”\n" in shown
 
 
 def test_numbers_of_readme_are_of_the_set():

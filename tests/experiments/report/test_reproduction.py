@@ -10,7 +10,7 @@ import pytest
 
 from weft.experiments.cli.cli import main
 from weft.experiments.report import reproduction
-from weft.experiments.report.claims import Claim, Query, all_claims
+from weft.experiments.report.claims import OURS, Claim, Query, all_claims
 from weft.experiments.report.published import PublishedSet
 from weft.experiments.report.reproduction import Likeness, compare, sample, select
 from weft.experiments.runner.definition import find
@@ -53,6 +53,8 @@ def test_a_selection_is_a_paper_a_place_a_claim_an_experiment_or_all():
     assert places == {"section 7.3, figure 13a", "section 7.3, figure 13b"}
     two = select(["ccrdn-1", "dar", "table", "1"], runs=False).claims
     assert {name.partition("-")[0] for name in two} == {"ccrdn", "dar"}
+    own = select(["dar", "own"], runs=False).claims.values()
+    assert {claim.statement for claim in own} == {OURS}
     (claim,) = select(["ccrdn_properties"]).claims.values()
     assert claim.query.experiment == "ccrdn_properties"
     assert len(select(["all"], runs=False).claims) == len(all_claims())
@@ -114,7 +116,8 @@ def verdict(values, published_values, likenesses, column="servers"):
     def rows_of(numbers):
         return [{"run": run.id, column: x} for run, x in zip(RUNS, numbers, strict=False)]
 
-    claim = Claim("", "table 1", "", Query("ccrdn_properties", {}, column))
+    query = Query("ccrdn_properties", {}, column)
+    claim = Claim("servers", OURS, "", query, apart="a test")
     new = {row["run"]: (row, HERE) for row in rows_of(values)}
     rows = {
         run.id: reproduction.RowComparison(one) for run, one in zip(RUNS, likenesses, strict=False)
@@ -165,7 +168,8 @@ def test_a_check_that_would_compare_nothing_is_refused_before_it_measures(weft, 
     (tmp_path / "set" / "ccrdn_properties.jsonl").write_text("")
     other = weft("reproduce", "ccrdn-1", *words, tmp_path / "set")
     assert (other.status, "nothing to compare" in other.err) == (2, True)
-    no_runs = weft("reproduce", "ccrdn-49", "--check", "--results", tmp_path / "results")
+    without = next(name for name, claim in all_claims().items() if not claim.query)
+    no_runs = weft("reproduce", without, "--check", "--results", tmp_path / "results")
     assert (no_runs.status, "nothing to compare" in no_runs.err) == (2, True)
     assert not (tmp_path / "results").exists()
 
