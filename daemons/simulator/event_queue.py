@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
+from math import inf
 
 PACKET, TICK, CALL = range(3)  # kinds of events, in their order at one instant
 
@@ -20,6 +21,11 @@ class EventQueue:
     def push(self, time_s: float, kind: int, call: Callable[..., None], *arguments: object) -> None:
         """Schedule `call` with these arguments at `time_s`, in seconds or the unit of all users."""
         heappush(self._heap, (time_s, kind, next(self._number), call, arguments))
+
+    @property
+    def next_s(self) -> float:
+        """Return the time of the next call; infinite if none is pending."""
+        return self._heap[0][0] if self._heap else inf
 
     def run_until(self, time_s: float) -> None:
         """Run all events up to and including `time_s`."""

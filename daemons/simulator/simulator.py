@@ -11,7 +11,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from weft.daemons.core import registry
-from weft.daemons.core.actions import Action, Hop, Note, Send, SetRoute
+from weft.daemons.core.actions import Action, FiveTuple, Hop, Note, Send, SetRoute
 from weft.daemons.core.contract import StateMachine
 from weft.daemons.core.events import DaemonEvent, Refused
 from weft.daemons.core.wire import MalformedMessage
@@ -80,6 +80,11 @@ class Simulator:
     @property
     def now(self) -> float:
         return self._events.now
+
+    @property
+    def next_s(self) -> float:
+        """Return the time of the next event."""
+        return self._events.next_s
 
     @property
     def counters(self) -> dict[str, int]:
@@ -225,6 +230,12 @@ class Simulator:
     def routes(self, node: int) -> Mapping[Prefix, tuple[Hop, ...]]:
         """Return the forwarding table of `node`, with unreachable routes."""
         return self._nodes[node].fib.routes
+
+    def forward(
+        self, node: int, address: int, flow: FiveTuple, choice: int
+    ) -> tuple[int, Hop | None]:
+        """Return address and next hop, None without a route, of a packet that leaves `node` now."""
+        return self._network.forward(node, address, flow, choice)
 
     def tell(self, node: int, event: DaemonEvent) -> None:
         """Deliver `event` to the daemon of `node` now."""

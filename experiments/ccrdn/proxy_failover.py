@@ -60,6 +60,8 @@ COLUMNS = (
     *("tcp_concerned", "tcp_before_bps", "tcp_through_bps", "tcp_stall_ms", "tcp_error"),
 )
 
+NOTHING: Row = {"failed": None, "affected_pairs": 0, **dict.fromkeys(COLUMNS)}
+
 
 @dataclass(frozen=True)
 class Hit:
@@ -83,29 +85,50 @@ def measure(run: Run) -> Result:
 
 def before_and_during(net: RunningNetwork, run: Run, generator: np.random.Generator) -> Row:
     """Return the figures of one failure; None each if no failure of that kind affects any pair."""
-    row: Row = {"failed": None, "affected_pairs": 0, **dict.fromkeys(COLUMNS)}
+    row = {**NOTHING}
     hit = choose(net, run, generator)
     if hit:
         survivors = predicted(hit, run.text("routing"))
-        row |= {
-            "failed": hit.failure.name,
-            "affected_pairs": hit.affected,
-            "watched_pairs": len(hit.pairs),
-        }
-        row |= pings(net, run, hit, survivors)
+        row |= of_hit(hit)
+        row |= pings(fail(net, run, hit), hit, survivors)
         row |= stream(net, run, hit, survivors)
     return row
 
 
-def choose(net: RunningNetwork, run: Run, generator: np.random.Generator) -> Hit | None:
-    """Return the first failure of the run's kind that affects a pair; None if there is none.
+def of_hit(hit: Hit) -> Row:
+    """Return the columns about a failure itself."""
+    return {
+        "failed": hit.failure.name,
+        "affected_pairs": hit.affected,
+        "watched_pairs": len(hit.pairs),
+    }
 
-    A rack in a network with k = 1, for example, affects none: paths cross no third rack.
-    """
+
+def choose(net: RunningNetwork, run: Run, generator: np.random.Generator) -> Hit | None:
+    """Return the first failure that affects a traced pair."""
     topology = net.topology
     sample = some_pairs(topology.servers, MOST_TRACED, generator)
     reachability.wait_for_paths(net, sample, lengths(topology, run.text("routing"), sample))
-    paths = reachability.traced(net, sample)
+    return first_hit(run, generator, sample, reachability.traced(net, sample))
+
+
+def first_hit(
+    run: Run,
+    generator: np.random.Generator,
+    sample: Sequence[Pair],
+    paths: Mapping[Pair, Sequence[int]],
+) -> Hit | None:
+    """Return the first failure of the run's kind that affects a pair; None if there is none.
+
+    A rack in a network with k = 1, for example, affects none: paths cross no third rack.
+
+    Args:
+        run: with the kind of failure.
+        generator: draws failures and pairs.
+        sample: pairs that may be affected.
+        paths: of those of them that answer.
+    """
+    topology = run.topology
     for failure in failures(run.text("failure"), topology, generator):
         pairs = affected(failure, paths, lengths(failure.after, "bfs", sample) or {})
         if pairs:
@@ -169,9 +192,8 @@ def fail(net: RunningNetwork, run: Run, hit: Hit) -> Failed:
     return Failed(failed_s, traced_s, mended_s, probe.table.outages, paths)
 
 
-def pings(net: RunningNetwork, run: Run, hit: Hit, survivors: set[Pair] | None) -> Row:
+def pings(failed: Failed, hit: Hit, survivors: set[Pair] | None) -> Row:
     """Return outages and path lengths of the measured pairs across failure and repair."""
-    failed = fail(net, run, hit)
     recovered = [not cut_off_at(outage, failed.traced_s) for outage in failed.outages]
     saved = {pair for pair, answers in zip(hit.pairs, recovered, strict=True) if answers}
     hops = {pair: len(nodes) - 1 for pair, nodes in failed.paths.items()}
@@ -239,12 +261,17 @@ def stretch(hit: Hit, saved: set[Pair], after: dict[Pair, int]) -> Row:
 def stream(net: RunningNetwork, run: Run, hit: Hit, survivors: set[Pair] | None) -> Row:
     """Return TCP's figures for the same failure, between a pair that the scheme saves if any."""
     reachability.wait_for_paths(net, hit.pairs, dict(zip(hit.pairs, hit.hops, strict=True)))
-    pairs = [pair for pair in hit.pairs if survivors and pair in survivors] or hit.pairs
-    for pair in pairs[:MOST_TRIED]:
+    for pair in tried(hit, survivors):
         row = stream_of(net, run, hit.failure, pair)
         if row["tcp_concerned"]:
             break
     return row
+
+
+def tried(hit: Hit, survivors: set[Pair] | None) -> list[Pair]:
+    """Return the pairs between which TCP may run, in the order of trials."""
+    pairs = [pair for pair in hit.pairs if survivors and pair in survivors] or hit.pairs
+    return pairs[:MOST_TRIED]
 
 
 def stream_of(net: RunningNetwork, run: Run, failure: ElementFailure, pair: Pair) -> Row:

@@ -45,11 +45,12 @@ def add_commands(commands: Commands) -> None:
     parser.add_argument("--seed", type=int, metavar="N", default=1, help="default: 1")
     parser.add_argument(
         "--fail",
-        metavar="LINK@TIME",
+        metavar="LINK@TIME[-TIME]",
         type=_failure,
         action="append",
         default=[],
-        help="let a link lose all packets from then on, such as h0-h4@2ms",
+        help="let a link lose all packets from then on, such as h0-h4@2ms, or until it is "
+        "restored, such as h0-h4@2ms-1s",
     )
     parser.add_argument(
         "--detect",
@@ -57,6 +58,16 @@ def add_commands(commands: Commands) -> None:
         type=_time_s,
         default=math.inf,
         help="route around a failed link after this time, such as 10ms; default: never",
+    )
+    parser.add_argument(
+        "--daemons",
+        action="store_true",
+        help="run the scheme's daemons in the same time; they find failures and change routes",
+    )
+    parser.add_argument(
+        "--silent",
+        action="store_true",
+        help="failed links keep their carrier, so that daemons must miss hellos",
     )
     parser.add_argument(
         "--timeout-s",
@@ -99,12 +110,16 @@ def _time_s(text: str) -> float:
         raise ArgumentTypeError(str(error)) from None
 
 
-def _failure(text: str) -> tuple[str, float]:
-    """Return a link and a time in s; ArgumentTypeError unless they are LINK@TIME."""
-    link, at, time = text.rpartition("@")
+def _failure(text: str) -> tuple[str, float, float]:
+    """Return a link and the times (s) of failure and repair, infinite if there is none.
+
+    ArgumentTypeError unless `text` is LINK@TIME or LINK@TIME-TIME.
+    """
+    link, at, times = text.rpartition("@")
     if not at:
         raise ArgumentTypeError(f"must be like h0-h4@2ms, got {quoted(text)}")
-    return link, _time_s(time)
+    failed, dash, restored = times.partition("-")
+    return link, _time_s(failed), _time_s(restored) if dash else math.inf
 
 
 def simulate(arguments: Namespace) -> int:
@@ -144,6 +159,7 @@ def _simulated(lab: Lab, scheme: str, arguments: Namespace) -> SimulatedFlows:
             own_links=lab.own_links,
             seed=arguments.seed,
             faults=_faults(lab, arguments),
+            daemons=arguments.daemons,
             deadline_s=arguments.timeout_s,
             watch=_watch(tell),
         )
@@ -166,8 +182,8 @@ def _faults(lab: Lab, arguments: Namespace) -> list[Fault]:
     from weft.testbed.packets.simulation import Fault
 
     return [
-        Fault([lab.topology.link(link)], at_s, at_s + arguments.detect)
-        for link, at_s in arguments.fail
+        Fault([lab.topology.link(link)], at_s, at_s + arguments.detect, end_s, arguments.silent)
+        for link, at_s, end_s in arguments.fail
     ]
 
 
@@ -202,7 +218,7 @@ def _summary(outcome: SimulatedFlows) -> dict[str, Any]:
         "unfinished": outcome.unfinished,
         **figures,
         "retransmissions": int(outcome.counters["retransmissions"].sum()),
-        "dropped_packets": int(outcome.ports["dropped"].sum()),
+        "dropped_packets": int(outcome.ports["dropped"].sum()) + outcome.unrouted,
         "trimmed_packets": int(outcome.ports["trimmed"].sum()),
         "simulated_ms": 1000 * outcome.ended_s,
         "transmissions": outcome.transmissions,

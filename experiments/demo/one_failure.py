@@ -3,7 +3,7 @@
 Pairs of servers ping each other while all links live.  Then a link on the path of some pairs dies;
 the seed draws it.  These pairs ping every 10 ms, and a TCP flow runs between one of them
 (experiments/ccrdn/proxy_failover.py).  If a scheme spreads packets over several paths, only some
-packets of such a pair cross the link.
+packets of such a pair cross the link.  The engine packet simulates all of that.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from weft.experiments.ccrdn import proxy_failover
-from weft.experiments.demo import columns
+from weft.experiments.demo import columns, simulated_failure
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines import reachability
 from weft.experiments.engines.network_run import measured
@@ -27,6 +27,8 @@ FAILURES = ("link", "silent-link", "one-way", "flap")
 
 def measure(run: Run) -> Result:
     """Measure connectivity without a failure, and outages and goodput with one."""
+    if run.engine == "packet":
+        return simulated_failure.measure(run, MOST_PINGED)
     generator = np.random.default_rng(run.seed)
 
     def figures_of(net: RunningNetwork) -> Row:
@@ -49,9 +51,12 @@ def connectivity(net: RunningNetwork, generator: np.random.Generator) -> Row:
 
 def check(run: Run) -> None:
     """Raise ValueError unless the scheme suits the network, and the kernel has its TCP."""
-    topology = common.network(run)
+    topology = run.topology if run.engine == "packet" else common.network(run)
     if not (topology.level > 0).any():
         raise ValueError(f"one_failure: {topology.spec} has no link between routers that could die")
+    if run.engine == "packet":
+        simulated_failure.check(run)
+        return
     common.check_routing(run)
     common.check_tcp(run)
 
@@ -61,7 +66,7 @@ EXPERIMENT = Experiment(
     question="On any network under any scheme: who reaches whom, "
     "and what does the failure of one link cost?",
     source="none: for schemes and networks of one's own",
-    engines=("kernel",),
+    engines=("kernel", "packet"),
     axes={
         **proxy_failover.EXPERIMENT.axes,
         "topology": common.TOPOLOGY.over("dcell:n=4,k=1"),

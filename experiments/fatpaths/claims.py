@@ -322,7 +322,7 @@ SOME_FLOWS = Statement(
     StatementKind.UP_TO,
     "SF of about 10,000 hosts, TCP of INET, n = 4, rho = 0.6, λ = 200",
 )
-LONG_TAIL_FCT = Statement(
+LONG_TAIL = Statement(
     "section VII-C, figure 15",
     "FatPaths on TCP with non-minimal routing approaches predictions from a simple queuing model "
     "…; ECMP has a long tail of colliding flows.",
@@ -354,7 +354,7 @@ CROSSBAR = Statement(
     StatementKind.LAW,
     "TCP in OMNeT++ on a crossbar of 60 hosts, flows of 2 MB",
 )
-UNNOTICED = Statement(
+NOT_NOTICEABLE = Statement(
     "appendix D-B, figure 21",
     "At λ=100,200 the oversubscription is not noticeable (similar long-flow behavior for crossbar "
     "and fat tree)",
@@ -772,7 +772,7 @@ APPENDIX = (
     ),
     Claim(
         "throughput of long flows with NDP at λ = 200, fat-tree of two to one over crossbar",
-        UNNOTICED,
+        NOT_NOTICEABLE,
         1,
         Query(
             "ndp_load",

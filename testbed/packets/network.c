@@ -19,6 +19,7 @@
 #define SET_AHEAD 12
 #define NEXT_AHEAD 6
 #define FLOWLET_BITS 12 /* of an index of a switch's flowlets */
+#define TTL 64 /* of a packet, as Linux sends it */
 #define UDP 17
 
 /* Kinds of events, in their order at one instant: a port is idle, a frame arrives, a deadline of
@@ -30,11 +31,14 @@ enum { TRIMMABLE, CONTROL, TRIMMED, TRIMMED_AT_HOST };
 
 /* One line of the cache.
  *
- * step: place of its next port in the steps of all routes; NONE without a route. */
+ * step: place of its next port in the steps of all routes; NONE without a route; where nodes look
+ * routes up, the address that it carries, 0 at its source.  hops: nodes that have forwarded it.
+ * crossing: its output port at the next crossbar, from the first one. */
 struct frame {
 	_Alignas(LINE_BYTES) uint32_t src;
 	uint32_t dst;
-	uint8_t code_point, retransmitted, marked;
+	uint8_t code_point : 2, retransmitted : 1, marked : 1, hops;
+	uint16_t crossing;
 	uint32_t step;
 	union {
 		struct ndp_packet packet;
@@ -100,6 +104,14 @@ struct flowlet_entry {
 	uint32_t candidate;
 };
 
+/* A route that a node has looked up, valid for this version of the node.
+ *
+ * end: 2 * message, 1 more for answers. */
+struct memo {
+	uint32_t node, end, address, version;
+	struct packet_hop hop;
+};
+
 struct host_event {
 	uint32_t host;
 	struct ndp_event event;
@@ -127,10 +139,15 @@ struct packet_network {
 	struct message *messages;
 	struct host_event *ended;
 	uint32_t *steps; /* ports of all routes */
+	packet_lookup *look_up;
+	struct memo *memos; /* by a hash of what is looked up; the last one stays */
+	uint32_t *versions; /* of each host's routes, from 1 */
+	uint32_t n_memos; /* a power of two */
+	int live; /* tables change while packets are under way */
 	struct room message_room, ended_room, step_room;
 	size_t first_ended, frames_made, frames_most;
 	uint32_t free_frame;
-	uint64_t now, random;
+	uint64_t now, random, unrouted;
 	int error;
 };
 
@@ -363,9 +380,43 @@ static int leave(struct packet_network *n, uint32_t number, uint32_t index, int 
 static uint32_t by_table(struct packet_network *n, uint32_t node, const struct frame *frame,
 			 double random);
 
+static uint32_t flow_of(const struct packet_network *n, const struct frame *frame)
+{
+	return n->is_tcp ? frame->segment.flow : frame->packet.flow;
+}
+
+/* Return the port by which a frame leaves `node` as its routes are now, which the caller of the
+ * network knows; NONE without a route. */
+static uint32_t looked_up(struct packet_network *n, uint32_t node, struct frame *frame)
+{
+	uint32_t number = flow_of(n, frame), end, hash;
+	struct memo *memo;
+
+	if (node >= n->wiring.n_hosts)
+		return n->wiring.first_port[node] + frame->crossing;
+	if (number >= n->message_room.count)
+		return NONE;
+	end = 2 * number + (frame->src != n->messages[number].src);
+	hash = mix(mix(end, node), frame->step);
+	memo = &n->memos[hash & (n->n_memos - 1)];
+	if (memo->version != n->versions[node] || memo->node != node || memo->end != end ||
+	    memo->address != frame->step) {
+		*memo = (struct memo){ node, end, frame->step, n->versions[node], { 0 } };
+		if (!n->look_up(node, number, end & 1, frame->step, &memo->hop)) {
+			memo->version = 0;
+			return NONE;
+		}
+	}
+	frame->step = memo->hop.address;
+	frame->crossing = memo->hop.crossing;
+	return memo->hop.port;
+}
+
 /* Return the port by which a frame leaves `node`, not its destination; NONE without a next hop. */
 static uint32_t next_port(struct packet_network *n, uint32_t node, struct frame *frame)
 {
+	if (n->look_up)
+		return looked_up(n, node, frame);
 	if (frame->step != NONE)
 		return n->steps[frame->step++];
 	if (node >= n->wiring.n_hosts)
@@ -380,13 +431,27 @@ static int has_route(const struct packet_network *n, uint32_t number)
 	       (n->is_tcp || n->messages[number].flow == number);
 }
 
+/* Lose a frame that no port leads on. */
+static void lose(struct packet_network *n, uint32_t index)
+{
+	n->unrouted++;
+	free_frame(n, index);
+	if (!n->live)
+		n->error = -ENETUNREACH;
+}
+
 /* Let a new frame of message `number` leave its host; 0 if the queue is full. */
 static int depart(struct packet_network *n, uint32_t number, uint32_t end, uint32_t index)
 {
 	struct frame *frame = frame_at(n, index);
+	uint32_t port;
 
-	frame->step = has_route(n, number) ? n->messages[number].routes[end] : NONE;
-	return leave(n, next_port(n, frame->src, frame), index, 0);
+	frame->step = n->look_up ? 0 : has_route(n, number) ? n->messages[number].routes[end] : NONE;
+	port = next_port(n, frame->src, frame);
+	if (port != NONE)
+		return leave(n, port, index, 0);
+	lose(n, index);
+	return 1;
 }
 
 /* Hosts. */
@@ -459,6 +524,7 @@ static void emit(struct packet_network *n, uint32_t host,
 	frame->code_point = transmission->payload_bytes ? TRIMMABLE : CONTROL;
 	frame->retransmitted = transmission->retransmitted;
 	frame->marked = 0;
+	frame->hops = 0;
 	depart(n, frame->packet.flow, transmission->packet.kind == NDP_DATA ? SENDER : RECEIVER,
 	       index);
 }
@@ -578,7 +644,9 @@ static uint64_t handshake_ns(struct packet_network *n, uint32_t number)
 			       .step = m->routes[SENDER] };
 	uint64_t rtt_ns = 0;
 
-	for (uint32_t node = m->src; node != m->dst;) {
+	if (n->look_up)
+		frame.step = 0;
+	for (uint32_t node = m->src, hops = 0; node != m->dst && hops < 2 * TTL; hops++) {
 		uint32_t port = next_port(n, node, &frame);
 
 		if (port == NONE)
@@ -722,11 +790,6 @@ static __always_inline __u32 draw(void *context)
 	return random_bits(((struct choice *)context)->network) >> 32;
 }
 
-static uint32_t flow_of(const struct packet_network *n, const struct frame *frame)
-{
-	return n->is_tcp ? frame->segment.flow : frame->packet.flow;
-}
-
 static uint32_t host_of(const struct packet_network *n, uint32_t number, const struct frame *frame)
 {
 	const struct digit *digits = (const struct digit *)n->wiring.digits + DIGITS * number;
@@ -806,6 +869,14 @@ static uint32_t by_table(struct packet_network *n, uint32_t node, const struct f
 	return w->first_port[node] + set[1 + choose_candidate(n, number, frame, set, random)];
 }
 
+/* Return 1 if a node that forwards a frame ends it, because tables that change may form a loop. */
+static int expires(const struct packet_network *n, uint32_t node, struct frame *frame)
+{
+	int is_crossbar = n->look_up && node >= n->wiring.n_hosts;
+
+	return n->live && !is_crossbar && ++frame->hops == TTL;
+}
+
 static void arrive(struct packet_network *n, uint32_t index, uint32_t node)
 {
 	struct frame *frame = frame_at(n, index);
@@ -813,9 +884,9 @@ static void arrive(struct packet_network *n, uint32_t index, uint32_t node)
 	int whole;
 
 	if (node != frame->dst) {
-		port = next_port(n, node, frame);
+		port = expires(n, node, frame) ? NONE : next_port(n, node, frame);
 		if (port == NONE)
-			n->error = -ENETUNREACH;
+			lose(n, index);
 		else
 			leave(n, port, index, 1);
 		return;
@@ -879,7 +950,7 @@ static void fetch_of_arrival(struct packet_network *n, const struct event *arriv
 			__builtin_prefetch(&n->messages[frame->segment.flow].tcp);
 		else
 			__builtin_prefetch(n->endpoints[arrival->place], 1);
-	} else if (frame->step != NONE) {
+	} else if (frame->step != NONE && !n->look_up) {
 		__builtin_prefetch(&n->steps[frame->step]);
 	} else if (arrival->place >= n->wiring.n_hosts && n->wiring.hops) {
 		__builtin_prefetch(hop_entry(n, arrival->place, frame));
@@ -904,7 +975,7 @@ static void fetch_behind_arrival(struct packet_network *n, const struct event *a
 		if (n->is_tcp)
 			tcp_fetch(n->messages[frame->segment.flow].tcp,
 				  frame->segment.kind == TCP_DATA);
-	} else if (frame->step != NONE) {
+	} else if (frame->step != NONE && !n->look_up) {
 		__builtin_prefetch(&n->ports[n->steps[frame->step]], 1);
 	} else if ((rule == FLOW_HASH || rule == KERNEL) && node >= n->wiring.n_hosts) {
 		uint32_t port = by_table(n, node, frame, 0);
@@ -1036,6 +1107,8 @@ void packet_network_free(struct packet_network *n)
 	free(n->messages);
 	free(n->ended);
 	free(n->steps);
+	free(n->memos);
+	free(n->versions);
 	free(n);
 }
 
@@ -1120,12 +1193,35 @@ int packet_network_reroute(struct packet_network *n, const uint32_t *hops,
 	return 0;
 }
 
+int packet_network_live(struct packet_network *n, packet_lookup *look_up, uint32_t n_memos)
+{
+	n->live = 1;
+	if (!look_up)
+		return 0;
+	n->memos = calloc(n_memos, sizeof(*n->memos));
+	n->versions = calloc(n->wiring.n_hosts, sizeof(*n->versions));
+	if (!n->memos || !n->versions)
+		return -ENOMEM;
+	for (uint32_t host = 0; host < n->wiring.n_hosts; host++)
+		n->versions[host] = 1;
+	n->n_memos = n_memos;
+	n->look_up = look_up;
+	return 0;
+}
+
+void packet_network_forget(struct packet_network *n, uint32_t host)
+{
+	n->versions[host]++;
+}
+
 int packet_network_run(struct packet_network *n, uint64_t time_ns, uint64_t most_events)
 {
+	uint64_t unrouted = n->unrouted;
 	struct event event;
 	int lane;
 
-	while (!n->error && n->first_ended == n->ended_room.count && most_events--) {
+	while (!n->error && n->first_ended == n->ended_room.count && n->unrouted == unrouted &&
+	       most_events--) {
 		lane = pop_event(&n->events, time_ns, &event);
 		if (lane < 0)
 			return 0;
@@ -1159,6 +1255,11 @@ const struct tcp_counters *packet_network_flow(const struct packet_network *n, u
 	return n->messages[flow].tcp ? tcp_counters(n->messages[flow].tcp) : 0;
 }
 
+uint32_t packet_network_delivered(const struct packet_network *n, uint32_t flow)
+{
+	return n->messages[flow].tcp ? tcp_delivered(n->messages[flow].tcp) : 0;
+}
+
 struct packet_port_counters packet_network_port(const struct packet_network *n, uint32_t number)
 {
 	const struct port *port = &n->ports[number];
@@ -1173,6 +1274,11 @@ struct packet_port_counters packet_network_port(const struct packet_network *n, 
 		.dropped = port->dropped,
 		.marked = port->marked,
 	};
+}
+
+uint64_t packet_network_unrouted(const struct packet_network *n)
+{
+	return n->unrouted;
 }
 
 uint64_t packet_network_frames(const struct packet_network *n)

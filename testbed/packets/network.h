@@ -89,6 +89,17 @@ struct packet_port_counters {
 	uint64_t dropped, marked;
 };
 
+/* Where a node sends a packet: its output port; the address that the packet carries from there; the
+ * output port, from the first one, at a crossbar that lies between. */
+struct packet_hop {
+	uint32_t port, address, crossing;
+};
+
+/* Fill in where `node` sends a packet of a message that carries `address`, 0 at its source; 0 if it
+ * has no route.  back: 1 for answers. */
+typedef int packet_lookup(uint32_t node, uint32_t message, uint32_t back, uint32_t address,
+			  struct packet_hop *hop);
+
 struct packet_network;
 
 /* Return a network in which nothing is sent yet, 0 without memory.  `wiring` must outlive it.
@@ -122,6 +133,15 @@ void packet_network_fail(struct packet_network *network, uint32_t port, int fail
 int packet_network_reroute(struct packet_network *network, const uint32_t *hops,
 			   const uint16_t *hop_sets, uint32_t n_hop_sets);
 
+/* Let tables change while packets are under way: one without a next hop, or forwarded too often, is
+ * lost, and packet_network_run() returns.
+ *
+ * look_up: 0, or of all messages, each of which is its own flow, from now on; what it fills in is
+ * remembered up to packet_network_forget() for that host.  n_memos: a power of two; more are faster.
+ * Return 0 or -ENOMEM. */
+int packet_network_live(struct packet_network *network, packet_lookup *look_up, uint32_t n_memos);
+void packet_network_forget(struct packet_network *network, uint32_t host);
+
 /* Run all events up to and including `time_ns`, or until a message has been delivered or finished, or
  * `most_events` have been run.  Return 0 if none is left up to that time, else 1; -EINVAL for a message
  * that no endpoint can send, -ENOMEM, or -ENETUNREACH if a switch has no next hop for a packet. */
@@ -136,7 +156,12 @@ int packet_network_take_event(struct packet_network *network, uint32_t *host, st
 /* Return the counters of a host's endpoint, of a flow of TCP, of a port. */
 const struct ndp_counters *packet_network_host(const struct packet_network *network, uint32_t host);
 const struct tcp_counters *packet_network_flow(const struct packet_network *network, uint32_t flow);
+/* Return the packets of a flow of TCP that its receiver has, without a gap before them. */
+uint32_t packet_network_delivered(const struct packet_network *network, uint32_t flow);
 struct packet_port_counters packet_network_port(const struct packet_network *network, uint32_t port);
+
+/* Return the number of packets that no node had a next hop for, or that were forwarded too often. */
+uint64_t packet_network_unrouted(const struct packet_network *network);
 
 /* Return the number of frames that links have begun to carry. */
 uint64_t packet_network_frames(const struct packet_network *network);

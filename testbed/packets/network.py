@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable, Sequence
-from ctypes import POINTER, Structure, byref, c_int, c_uint32, c_uint64, c_void_p
+from ctypes import CFUNCTYPE, POINTER, Structure, byref, c_int, c_uint32, c_uint64, c_void_p
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -134,6 +134,16 @@ class SimulatedPortCounters(Structure):
             "marked",
         )
     )
+
+
+class PacketHop(Structure):
+    """Where a node sends a packet: struct packet_hop."""
+
+    _fields_ = (("port", c_uint32), ("address", c_uint32), ("crossing", c_uint32))
+
+
+# (node, message, back, address, hop) -> found: packet_lookup of network.h
+LookUp = CFUNCTYPE(c_int, c_uint32, c_uint32, c_uint32, c_uint32, POINTER(PacketHop))
 
 
 class SwitchRule(Structure):
@@ -376,6 +386,7 @@ class PacketNetwork:
         self._topology = topology
         self._hop_ports: dict[tuple[int, int], list[int]] = {}
         self._arrays: list[NDArray[Any]] = []
+        self._look_up: Any = None
         self._wiring = self._wire(link, next_hops, seed)
         ends: tuple[object, object] = (None, transport)
         if isinstance(transport, Parameters):
@@ -507,6 +518,21 @@ class PacketNetwork:
             self._library.packet_network_reroute(self._network, *pointers, len(next_hops.sets))
         )
 
+    def live(self, look_up: Any = None, memos: int = 1) -> None:
+        """Let tables change while packets are under way, so that those without a next hop are lost.
+
+        Args:
+            look_up: a LookUp, which answers for the nodes of a server-centric network; None: the
+                next hops do.
+            memos: remembered answers, a power of two; see forget().
+        """
+        self._look_up = look_up
+        self._check(self._library.packet_network_live(self._network, look_up or LookUp(), memos))
+
+    def forget(self, host: int) -> None:
+        """Look up the routes of `host` again."""
+        self._library.packet_network_forget(self._network, host)
+
     def run_until(
         self,
         time_ns: int,
@@ -518,9 +544,24 @@ class PacketNetwork:
         on_delivered: called at each delivery; it may send.
         watch: called now and then.
         """
-        while self._check(self._library.packet_network_run(self._network, time_ns, EVENTS)):
-            self._take_events(on_delivered)
+        while self.run_some(time_ns, on_delivered):
             watch()
+
+    def run_some(self, time_ns: int, on_delivered: Callable[[Delivered], object]) -> bool:
+        """Run events up to `time_ns`, up to a delivery or a packet without a route.
+
+        Returns:
+            False if no event is left up to that time.
+        """
+        left = self._check(self._library.packet_network_run(self._network, time_ns, EVENTS))
+        if left:
+            self._take_events(on_delivered)
+        return bool(left)
+
+    @property
+    def unrouted(self) -> int:
+        """Return how many packets no node had a next hop for, or were forwarded too often."""
+        return int(self._library.packet_network_unrouted(self._network))
 
     @property
     def now_ns(self) -> int:
@@ -543,6 +584,12 @@ class PacketNetwork:
             TcpCounters.from_buffer_copy(pointer.contents) if pointer else TcpCounters()
             for pointer in pointers
         ]
+
+    def delivered_packets(self) -> NDArray[np.int64]:
+        """Return how many packets of each message of TCP have arrived, without a gap before."""
+        delivered = self._library.packet_network_delivered
+        counts = (delivered(self._network, message) for message in range(self._messages))
+        return np.fromiter(counts, dtype=np.int64)
 
     def port_counters(self) -> list[SimulatedPortCounters]:
         """Return the counters of all ports, in order of node and port."""
@@ -583,12 +630,16 @@ FUNCTIONS: list[ndp_library.FunctionTypes] = [
     ("packet_network_route", c_int, [c_void_p, c_uint32, c_void_p, c_uint32, c_uint32]),
     ("packet_network_fail", None, [c_void_p, c_uint32, c_int]),
     ("packet_network_reroute", c_int, [c_void_p, c_void_p, c_void_p, c_uint32]),
+    ("packet_network_live", c_int, [c_void_p, LookUp, c_uint32]),
+    ("packet_network_forget", None, [c_void_p, c_uint32]),
     ("packet_network_run", c_int, [c_void_p, c_uint64, c_uint64]),
     ("packet_network_now", c_uint64, [c_void_p]),
     ("packet_network_take_event", c_int, [c_void_p, POINTER(c_uint32), POINTER(CEvent)]),
     ("packet_network_host", POINTER(CCounters), [c_void_p, c_uint32]),
     ("packet_network_flow", POINTER(TcpCounters), [c_void_p, c_uint32]),
+    ("packet_network_delivered", c_uint32, [c_void_p, c_uint32]),
     ("packet_network_port", SimulatedPortCounters, [c_void_p, c_uint32]),
+    ("packet_network_unrouted", c_uint64, [c_void_p]),
     ("packet_network_frames", c_uint64, [c_void_p]),
 ]
 

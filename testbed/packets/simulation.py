@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 from weft.daemons.transport.parameters import MOST_PACKETS
 from weft.daemons.transport.results import Delivered
 from weft.testbed.packets import transport as transports
-from weft.testbed.packets.forwarding import FlowRoutes, check_forwarding, forwarding
+from weft.testbed.packets.control_plane import ControlPlane
+from weft.testbed.packets.forwarding import FlowRoutes, Forwarding, check_forwarding, forwarding
 from weft.testbed.packets.network import Links, PacketLink, PacketNetwork
 from weft.testbed.packets.transport import Transport
 from weft.topologies import build
@@ -39,6 +40,8 @@ TRIM_PACKETS, HEADER_BYTES = 8, 64  # of queues that trim, unless a link says an
 RTO_MIN_US = 200_000
 COLUMNS = ("start_s", "src", "dst", "bytes")  # of a file of flows
 MOST_NODES = 120_000
+MOST_SAMPLES = 1 << 20
+TCP_HEADER_BYTES = 66  # of a frame
 MOST_START_S, MOST_FLOWS = 10_000.0, 1 << 24
 # memory of a flow, of a packet of TCP, and of an entry of switches' tables while they are made
 FLOW_BYTES, PACKET_BYTES, TABLE_BYTES = 1_000, 32, 40
@@ -133,12 +136,32 @@ class Fault(NamedTuple):
 
     links: rows of Topology.links.
     at_s: when they fail.
-    known_s: when flows are routed around them; infinite: never.
+    known_s: when flows are routed around them; infinite: never.  Daemons find that out themselves.
+    restored_s: when they carry packets again, which is known as long after as the failure was.
+    silent: True if their ends keep the carrier, so that daemons must miss hellos.
     """
 
     links: Sequence[int]
     at_s: float
     known_s: float = math.inf
+    restored_s: float = math.inf
+    silent: bool = False
+
+    @property
+    def forgotten_s(self) -> float:
+        """Return when flows take these links again."""
+        return self.restored_s + self.known_s - self.at_s
+
+
+class FlowProgress(NamedTuple):
+    """Bytes that have arrived, up to the first gap.
+
+    times_s: of the samples.
+    arrived_bytes: by sample and flow.
+    """
+
+    times_s: NDArray[np.float64]
+    arrived_bytes: NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -150,7 +173,9 @@ class SimulatedFlows:
         of each host with the purified transport.
     by_flow: True if counters are of flows.
     ports: counters of each port, in order of node and port.
+    unrouted: packets lost at nodes without a route for them, or in loops.
     ended_s: simulated time of the last event.
+    progress: empty unless simulate() was to take samples.
     """
 
     flows: PacketFlows
@@ -158,7 +183,9 @@ class SimulatedFlows:
     counters: dict[str, NDArray[np.int64]]
     by_flow: bool
     ports: dict[str, Any]
+    unrouted: int
     ended_s: float
+    progress: FlowProgress
 
     @property
     def completion_s(self) -> NDArray[np.float64]:
@@ -192,8 +219,10 @@ def simulate(
     own_links: Mapping[int, LinkSpec] | None = None,
     seed: int = 1,
     faults: Sequence[Fault] = (),
+    daemons: bool = False,
     deadline_s: float = 60.0,
     rto_min_us: int = RTO_MIN_US,
+    sample_s: float = math.inf,
     watch: Callable[[float, float], object] = lambda share, now_s: None,
 ) -> SimulatedFlows:
     """Return what becomes of flows on simulated links.
@@ -212,8 +241,11 @@ def simulate(
         own_links: by link; those of a user's graph by default.
         seed: of all random choices.
         faults: links that fail.
+        daemons: True to run the daemons of the scheme in the same time; they have converged before
+            the first flow, and change routes as they find failures.
         deadline_s: simulated time at which the simulation ends at the latest.
         rto_min_us: TCP's least retransmission timeout.
+        sample_s: time between samples of the progress of TCP's flows; infinite: none.
         watch: called now and then with the share of bytes that have arrived, and the time.
 
     Raises:
@@ -223,13 +255,15 @@ def simulate(
     topology = build(network) if isinstance(network, str) else network
     listed = flows if isinstance(flows, PacketFlows) else PacketFlows.of(flows)
     listed.check(topology)
-    if not 0 <= seed <= MOST_SEED:
-        raise ValueError(f"the seed must be 0 to 2^64 - 1, got {seed}")
     hosts = transports.transport(transport)
     transports.check_simulated(hosts)
+    check_choices(seed, sample_s, deadline_s, hosts.name)
+    check_faults(topology, faults, daemons=daemons)
     links = link_specs(topology, link, host_link, own_links)
-    simulation = Simulation(topology, scheme, listed, hosts, links, seed, rto_min_us)
-    return simulation.run(faults, deadline_s, watch)
+    simulation = Simulation(
+        topology, scheme, listed, hosts, links, seed, rto_min_us, daemons=daemons
+    )
+    return simulation.run(faults, deadline_s, sample_s, watch)
 
 
 class Simulation:
@@ -244,103 +278,174 @@ class Simulation:
         links: Sequence[LinkSpec],
         seed: int,
         rto_min_us: int,
+        *,
+        daemons: bool,
     ) -> None:
         frame_bytes = links[0].frame_bytes
         self.topology, self.scheme, self.flows, self.seed = topology, scheme, flows, seed
         self.is_tcp = hosts.name == "tcp"
         self.delivered_s = np.full(len(flows.src), np.nan)
+        self.arrived_bytes = 0
+        self.samples: list[NDArray[np.int64]] = []
+        self.payload_bytes = frame_bytes - TCP_HEADER_BYTES
         check_memory(topology, flows, frame_bytes if self.is_tcp else 0)
         check_forwarding(topology, scheme, hosts.name)
-        tables = forwarding(topology, scheme)
+        self.control = ControlPlane(topology, scheme, links) if daemons else None
+        tables = self.control.forwarding if self.control else forwarding(topology, scheme)
+        self.by_routes = tables.next_hops is None and not self.control
+        self.network = self._network(hosts, links, tables, rto_min_us)
+
+    def _network(
+        self, hosts: Transport, links: Sequence[LinkSpec], tables: Forwarding, rto_min_us: int
+    ) -> PacketNetwork:
+        frame_bytes, layers = links[0].frame_bytes, tables.layers
         endpoint = (
             hosts.tcp(frame_bytes, rto_min_us=rto_min_us, one_message=True)
             if self.is_tcp
-            else hosts.ndp(links[0].rate_bps, frame_bytes, layers=tables.layers, seed=seed)
+            else hosts.ndp(links[0].rate_bps, frame_bytes, layers=layers, seed=self.seed)
         )
         first = hosts.retransmissions == "first"
         kinds = simulated_links(links, tables.mark_packets, retransmissions_first=first)
-        self.by_routes = tables.next_hops is None
-        self.network = PacketNetwork(
-            topology, kinds, endpoint, tables.next_hops, seed, layers=tables.moves
+        return PacketNetwork(
+            self.topology, kinds, endpoint, tables.next_hops, self.seed, layers=tables.moves
         )
 
     def run(
         self,
         faults: Sequence[Fault],
         deadline_s: float,
+        sample_s: float,
         watch: Callable[[float, float], object],
     ) -> SimulatedFlows:
         """Send all flows, and return what became of them."""
-        flows = zip(*(array.tolist() for array in self.flows), strict=True)
-        for number, (start_s, src, dst, size_bytes) in enumerate(flows):
-            self.network.send(round(1e9 * start_s), src, dst, number, size_bytes)
-        self._route(self.topology, range(len(self.flows.src)))
-        arrived_bytes, all_bytes = 0, int(self.flows.size_bytes.sum())
-
-        def note(delivered: Delivered) -> None:
-            nonlocal arrived_bytes
-            self.delivered_s[delivered.flow] = delivered.at_ns / 1e9
-            arrived_bytes += delivered.size_bytes
+        self._begin()
+        all_bytes = int(self.flows.size_bytes.sum())
 
         def tell() -> None:
-            watch(arrived_bytes / all_bytes, self.network.now_ns / 1e9)
+            watch(self.arrived_bytes / all_bytes, self.network.now_ns / 1e9)
 
-        for at_s, act in self._acts(faults):
+        acts = self._acts(faults)
+        times_s = [sample_s * number for number in range(1, 1 + int(deadline_s / sample_s))]
+        acts += [(time_s, self._sample) for time_s in times_s]
+        for at_s, act in [*sorted(acts, key=itemgetter(0)), (math.inf, lambda: None)]:
+            until_s = min(at_s, deadline_s)
+            if self.control:
+                self.control.run_until(until_s, self._note, tell, self._goes_on)
+            self.network.run_until(round(1e9 * until_s), self._note, tell)
             if at_s > deadline_s:
                 break
-            self.network.run_until(round(1e9 * at_s), note, tell)
             act()
-        self.network.run_until(round(1e9 * deadline_s), note, tell)
-        return self._outcome()
+        return self._outcome(np.array(times_s[: len(self.samples)]))
+
+    def _begin(self) -> None:
+        """Schedule all flows, and route them; ValueError if one has no route."""
+        flows = list(zip(*(array.tolist() for array in self.flows), strict=True))
+        for number, (start_s, src, dst, size_bytes) in enumerate(flows):
+            self.network.send(round(1e9 * start_s), src, dst, number, size_bytes)
+        if self.control:
+            self.control.attach(self.network, [flow[:3] for flow in flows], self._is_live)
+        name = self.topology.naming.name
+        for src, dst in self._route(self.topology, range(len(flows))):
+            raise ValueError(f"{self.scheme} has no path between {name(src)} and {name(dst)}")
+
+    def _is_live(self, number: int) -> bool:
+        return bool(np.isnan(self.delivered_s[number]))
+
+    def _note(self, delivered: Delivered) -> None:
+        self.delivered_s[delivered.flow] = delivered.at_ns / 1e9
+        self.arrived_bytes += delivered.size_bytes
 
     def _acts(self, faults: Sequence[Fault]) -> list[tuple[float, Callable[[], None]]]:
-        """Return what faults do, and when, in order of time."""
+        """Return what faults do, and when."""
         acts: list[tuple[float, Callable[[], None]]] = []
         for fault in faults:
-            rows = self.topology.links[list(fault.links)]
-            acts.append((fault.at_s, partial(self.network.fail, rows)))
-            known = [each for each in faults if each.known_s <= fault.known_s]
-            dead = fail_links(self.topology, [link for each in known for link in each.links])
-            if fault.known_s < math.inf:
-                acts.append((fault.known_s, partial(self._reroute, dead)))
-        return sorted(acts, key=itemgetter(0))
+            acts.append((fault.at_s, partial(self._fail, fault, failed=True)))
+            acts.append((fault.restored_s, partial(self._fail, fault, failed=False)))
+            for time_s in (fault.known_s, fault.forgotten_s):
+                known = [each for each in faults if each.known_s <= time_s < each.forgotten_s]
+                acts.append((time_s, partial(self._reroute, known)))
+        return [act for act in acts if act[0] < math.inf]
 
-    def _reroute(self, topology: Topology) -> None:
+    def _sample(self) -> None:
+        self.samples.append(self.network.delivered_packets())
+
+    def _fail(self, fault: Fault, *, failed: bool) -> None:
+        """Fail the links of a fault, or restore them."""
+        self.network.fail(self.topology.links[list(fault.links)], failed=failed)
+        if self.control and failed:
+            self.control.fail(fault.links, silent=fault.silent)
+        elif self.control:
+            self.control.restore(fault.links)
+
+    def _goes_on(self) -> bool:
+        """Return True until all flows have been acknowledged."""
+        return len(self.network.finished) < len(self.delivered_s)
+
+    def _reroute(self, known: Sequence[Fault]) -> None:
+        """Route packets around the links of `known` faults."""
+        topology = fail_links(self.topology, [link for fault in known for link in fault.links])
         if self.by_routes:
             left = np.flatnonzero(np.isnan(self.delivered_s)).tolist()
             self._route(topology, left)
         elif hops := forwarding(topology, self.scheme).next_hops:
             self.network.reroute(hops)
 
-    def _route(self, topology: Topology, numbers: Iterable[int]) -> None:
-        """Give flows their routes over the healthy links; those without one keep theirs.
+    def _route(self, topology: Topology, numbers: Iterable[int]) -> list[tuple[int, int]]:
+        """Give flows their routes over the healthy links; return the ends of those without one.
 
-        ValueError if a flow never had a route.
+        These keep the route that they have.
         """
         if not self.by_routes:
-            return
+            return []
+        without = []
         routes = FlowRoutes(topology, self.scheme, self.seed)
         for number in numbers:
             src, dst = int(self.flows.src[number]), int(self.flows.dst[number])
             there, back = routes.route(number, src, dst), routes.route(number, dst, src)
             if there and back:
                 self.network.route(number, there, back)
-            elif topology is self.topology:
-                name = topology.naming.name
-                raise ValueError(f"{self.scheme} has no path between {name(src)} and {name(dst)}")
+            else:
+                without.append((src, dst))
+        return without
 
-    def _outcome(self) -> SimulatedFlows:
+    def _outcome(self, times_s: NDArray[np.float64]) -> SimulatedFlows:
         counters = self.network.flow_counters() if self.is_tcp else self.network.host_counters()
         ports = self.network.port_counters()
         table = self.network.ports
+        packets = np.array(self.samples, dtype=np.int64).reshape(-1, len(self.delivered_s))
         return SimulatedFlows(
             self.flows,
             self.delivered_s,
             as_columns(counters),
             self.is_tcp,
             {"node": table.node, "port": table.number, "link": table.link, **as_columns(ports)},
+            self.network.unrouted,
             self.network.now_ns / 1e9,
+            FlowProgress(times_s, np.minimum(packets * self.payload_bytes, self.flows.size_bytes)),
         )
+
+
+def check_choices(seed: int, sample_s: float, deadline_s: float, transport: str) -> None:
+    """Raise ValueError for a seed or samples that a simulation cannot have."""
+    if not 0 <= seed <= MOST_SEED:
+        raise ValueError(f"the seed must be 0 to 2^64 - 1, got {seed}")
+    if not sample_s * MOST_SAMPLES >= deadline_s:
+        raise ValueError(f"sample_s={sample_s}: at most {MOST_SAMPLES} samples are taken")
+    if sample_s < math.inf and transport != "tcp":
+        raise ValueError("samples are taken of flows of TCP")
+
+
+def check_faults(topology: Topology, faults: Sequence[Fault], *, daemons: bool) -> None:
+    """Raise ValueError for a fault that cannot happen."""
+    for fault in faults:
+        if not all(0 <= link < len(topology.links) for link in fault.links):
+            raise ValueError(f"links are 0 to {len(topology.links) - 1}: {list(fault.links)}")
+        if not 0 <= fault.at_s < min(fault.restored_s, math.inf):
+            raise ValueError("a link fails at 0 s or later, and before it is restored")
+        if not fault.at_s <= fault.known_s:
+            raise ValueError("a failure is not known before it happens")
+        if daemons and fault.known_s < math.inf:
+            raise ValueError("with daemons no time is given at which a failure is known")
 
 
 def as_columns(counters: Sequence[Any]) -> dict[str, NDArray[np.int64]]:

@@ -227,6 +227,20 @@ WRONG = [
     ("list dcel", "no kind, network or scheme 'dcel', did you mean dcell?"),
     ("completion tcsh", "no shell 'tcsh' (there are: bash, fish, zsh)"),
     ("up star:n=2 --routing spary", "no scheme 'spary', did you mean spray?"),
+    ("simulate star:n=3 --fail h0-r0", "argument --fail: must be like h0-h4@2ms, got 'h0-r0'"),
+    ("simulate star:n=3 --fail h0-r0@2ms-1", "argument --fail: time: '1' is not a time"),
+    (
+        "simulate star:n=3 --fail h0-r0@2ms-1ms",
+        "a link fails at 0 s or later, and before it is restored",
+    ),
+    (
+        "simulate star:n=3 --daemons --fail h0-r0@2ms --detect 1ms",
+        "with daemons no time is given at which a failure is known",
+    ),
+    (
+        "simulate dcell:n=4,k=1 --routing static --daemons",
+        "scheme static has no daemons that could be simulated",
+    ),
     ("up star:n=2 --rate 5", "rate: '5' has no unit and means 5 bit/s"),
     ("up star:n=2 --rate fast", "rate: 'fast' is not a rate"),
     ("up star:n=2 --delay 1ms", "--delay needs --rate"),

@@ -34,6 +34,7 @@ CELLS = {
     },
     "zero_load_latency": {"topology": "dcell:n=4,k=3", "routing": "dr", "costs": "paper"},
     "completion_time": {"topology": "dcell:n=3,k=1", "routing": "dr", "workload": "one-to-all"},
+    "one_failure": {"topology": "dcell:n=3,k=1", "pairs": "5", "congestion_control": "reno"},
     "flow_completion": {"topology": "dcell:n=3,k=1", "scheme": "dr", "size_bytes": "10000"},
     "collisions": {"topology": "slimfly:q=5,p=4", "pattern": "permutation"},
     "diversity": {"topology": "slimfly:q=5,p=4", "pairs": "20", "fours": "20"},

@@ -277,3 +277,19 @@ def test_progress_is_told_with_the_share_of_bytes() -> None:
 
 def test_it_is_there_by_its_short_name() -> None:
     assert weft.simulate is simulation.simulate
+
+
+def test_progress_is_sampled_as_bytes_arrive() -> None:
+    """Let a flow fill a link: it has all its bytes, one packet after the other, at its rate."""
+    size_bytes, link = 5_000_000, LinkSpec(rate_bps=Gbps, queue_packets=50, delay_us=0)
+    result = simulate("star:n=3", "ecmp", [(0, 1, size_bytes)], link=link, sample_s=0.001)
+    times_s, arrived_bytes = result.progress
+    assert len(times_s) == len(arrived_bytes) == 60_000
+    steps = np.diff(arrived_bytes[:, 0][times_s < result.completion_s[0]])
+    per_ms = 0.001 * Gbps / 8 / FRAME_BYTES  # packets
+    packets = np.rint(steps / (FRAME_BYTES - HEADER_BYTES))
+    assert abs(packets[len(packets) // 2 :] - per_ms).max() < 1
+    assert arrived_bytes[-1].tolist() == [size_bytes]
+    unsampled = simulate("star:n=3", "ecmp", [(0, 1, size_bytes)], link=link)
+    assert unsampled.completion_s.tolist() == result.completion_s.tolist()
+    assert unsampled.progress.arrived_bytes.shape == (0, 1)
