@@ -48,7 +48,12 @@ def rows_of(values, column="mean_hops", **more):
 
     def rows(runs):
         return [
-            {"run": run.id, column: values[run.parameters["routing"]][run.seed], **more}
+            {
+                "run": run.id,
+                "seed": run.seed,
+                column: values[run.parameters["routing"]][run.seed],
+                **more,
+            }
             for run in runs
             if run.seed < len(values.get(run.parameters["routing"], []))
         ]
