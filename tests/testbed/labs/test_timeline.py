@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from weft.testbed.labs import mahimahi
 from weft.testbed.labs.lab_file import KEYS, parse
-from weft.testbed.labs.timeline import CHECKS, EVENTS, REQUIRED
+from weft.testbed.labs.timeline import CHECKS, EVENTS, REQUIRED, rate
 from weft.testbed.network.impair import Impairment
 
 STAR = "topology: star:n=3\nlink: {rate: 10mbit}\n"
@@ -207,3 +207,9 @@ def test_all_pairs_of_a_large_network_are_refused():
     text = "topology: fattree:k=12\nchecks: [{reachable: all}]"
     with pytest.raises(ValueError, match=r"reachable: all: 186192 pairs, of 1 to"):
         parse(text, name="lab.yaml")
+
+
+def test_a_rate_is_one_bit_per_second_or_more():
+    assert rate("1bit") == 1
+    with pytest.raises(ValueError, match="a rate such as 5mbit, got"):
+        rate("0bit")

@@ -5,6 +5,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from weft.topologies import FAMILY_MODULES, build, families, family
+from weft.topologies.core.address import parse_digits
 from weft.topologies.core.family import IntegerParameter
 from weft.topologies.core.grammar import decimal, integer, parse, unparse
 
@@ -144,3 +145,14 @@ def test_every_family_builds_its_example():
         topology.check()
         assert found.name == name == topology.family
         assert topology.spec == found.example
+
+
+def test_an_integer_has_at_most_18_digits():
+    assert integer("dcell", "n", "9" * 18, least=0) == 10**18 - 1
+    with pytest.raises(ValueError, match="dcell: n must be an integer of at most 18 digits, got 9"):
+        integer("dcell", "n", "9" * 19, least=0)
+
+
+def test_a_digit_of_a_label_has_at_most_8_decimals():
+    assert parse_digits(f"1.{'9' * 8}.0") == (1, 10**8 - 1, 0)
+    assert parse_digits(f"1.{'9' * 9}.0") == ()
