@@ -235,20 +235,10 @@ def begin_all(net: ClosFlows, kind: int, occupants: Occupants, state: Ints) -> N
 
 def measure(run: Run) -> Result:
     """Return the share of flows on bad links, what links leave to a flow, and moves of a flow."""
-    n, r, m = size(run.text("topology"))
-    lifetime, (kind, rules) = run.integer("lifetime_periods"), RULES[run.text("rule")]
-    warm = max(LEAST_PERIODS, WARM_LIFETIMES * lifetime)
-    periods = warm + max(LEAST_PERIODS, LIFETIMES * lifetime)
-    net, state = network(n, r, m), generator(run).integers(1, 1 << 32, 4)
-    occupants = Occupants(np.full(r * m, NOWHERE), np.full(r * m, NOWHERE))
-    loads, counts = PeriodLoads(int_zeros(periods), np.zeros(periods)), int_zeros(COUNTERS)
-    compiled(permute)(net, WORST, state)
-    compiled(place)(net, rules, state)
-    if kind == CENTRAL:
-        compiled(begin_all)(net, kind, occupants, state)
-    ended = compiled(churn)(net, rules, kind, lifetime, warm, occupants, loads, counts, state)
+    n, r, _ = size(run.text("topology"))
+    warm, loads, counts, ended = simulate(run)
     bad = loads.bad / (n * r)
-    samples = np.unique(np.geomspace(1, periods, round(np.log(periods) / np.log(GROWTH))).round())
+    sampled = samples(len(bad))
     return Result(
         figures={
             "bad_flows_fraction": float(bad[warm:].mean()),
@@ -256,10 +246,41 @@ def measure(run: Run) -> Result:
             "moves_per_flow": float((counts[MOVES] + counts[SWAPS]) / ended),
             "requests_per_flow": float(counts[REQUESTS] / ended),
             "ended_flows": ended,
-            "sampled_periods": samples.astype(int).tolist(),
-            "bad_flows_shares": bad[samples.astype(int) - 1].round(5).tolist(),
+            "sampled_periods": sampled.tolist(),
+            "bad_flows_shares": bad[sampled - 1].round(5).tolist(),
         }
     )
+
+
+def simulate(run: Run) -> tuple[int, PeriodLoads, Ints, int]:
+    """Return the periods before the measurement, loads, counters, and flows that ended in it."""
+    n, r, m = size(run.text("topology"))
+    lifetime, (kind, rules) = run.integer("lifetime_periods"), RULES[run.text("rule")]
+    warm = max(LEAST_PERIODS, WARM_LIFETIMES * lifetime)
+    periods = warm + max(LEAST_PERIODS, LIFETIMES * lifetime)
+    net, state = network(n, r, m), generator(run).integers(1, 1 << 32, 4)
+    loads, counts = PeriodLoads(int_zeros(periods), np.zeros(periods)), int_zeros(COUNTERS)
+    occupants = draw_start(net, rules, kind, r * m, state)
+    ended = compiled(churn)(net, rules, kind, lifetime, warm, occupants, loads, counts, state)
+    return warm, loads, counts, ended
+
+
+def draw_start(
+    net: ClosFlows, rules: IterationRules, kind: int, links: int, state: Ints
+) -> Occupants:
+    """Draw a permutation without a flow inside a leaf and its spines; return who is on links."""
+    occupants = Occupants(np.full(links, NOWHERE), np.full(links, NOWHERE))
+    compiled(permute)(net, WORST, state)
+    compiled(place)(net, rules, state)
+    if kind == CENTRAL:
+        compiled(begin_all)(net, kind, occupants, state)
+    return occupants
+
+
+def samples(periods: int) -> Ints:
+    """Return the periods that a figure shows, each GROWTH times as late as the one before."""
+    steps = np.geomspace(1, periods, round(np.log(periods) / np.log(GROWTH)))
+    return np.unique(steps.round()).astype(np.int64)
 
 
 def size(topology: str) -> tuple[int, int, int]:
