@@ -161,9 +161,9 @@ def test_a_machine_whose_measurements_die_is_named_and_the_others_leave_nothing(
 
 
 def test_a_request_ends_with_the_script_that_made_it(measures, machines, name):
-    def measuring() -> list[int]:
+    def measuring() -> set[int]:
         lines = machines.all[0].processes()
-        return [pid for pid, line in lines.items() if b"\0agent\0--run\0" in line]
+        return {pid for pid, line in lines.items() if b"\0agent\0--run\0" in line}
 
     before = measuring()
     with Measures(name) as interrupted:
@@ -171,7 +171,8 @@ def test_a_request_ends_with_the_script_that_made_it(measures, machines, name):
         request = cluster_measures._read, (partial(time.sleep, 60),)
         interrupted._peers[0].send(request)
         interrupted._peers[0].close()
-        wait_until("its process has ended", lambda: measuring() == before)
+        # one of an earlier request may end meanwhile
+        wait_until("its process has ended", lambda: measuring() <= before)
     assert measures.ping(both_ways(measures), count=1).pings
 
 
