@@ -51,6 +51,17 @@ def test_a_link_concerns_the_paths_over_it_in_either_direction(kind):
     assert (failure.after.failed == fail_links(TOPOLOGY, [link]).failed).all()
 
 
+def test_a_link_to_a_crossbar_concerns_its_server_and_not_others_there():
+    topology = build("bcube:n=3,k=1")
+    (failure,) = (
+        one for one in failures("link", topology, np.random.default_rng(1)) if one.name == "h0-w1.0"
+    )
+    assert failure.passes([0, 3])
+    assert failure.passes([1, 6, 0])
+    assert not failure.passes([3, 6])
+    assert not failure.passes([7, 1, 0])
+
+
 @pytest.mark.parametrize("kind", ["node", "daemon"])
 def test_a_server_concerns_the_paths_through_it(kind):
     failure = first(kind)
