@@ -298,6 +298,17 @@ def over_time(table: Table) -> list[Row]:
     return exploded(table, ("sampled_periods", "bad_flows_shares"), "sample")
 
 
+BY_LIFE = Curves(
+    columns={
+        "bad_flows_fraction": "(a) flows on bad links",
+        "moves_per_flow": "(b) moves of a flow",
+    },
+    x="lifetime_periods",
+    series="rule",
+    facet=("topology",),
+    log=("lifetime_periods", "moves_per_flow"),
+)
+
 EXPERIMENT = Experiment(
     name="dar_churn",
     question="How many flows are on bad links, and how often do they move, where flows come and "
@@ -318,16 +329,7 @@ EXPERIMENT = Experiment(
     compared=("rule",),
     measure=measure,
     plot=Stack(
-        Curves(
-            columns={
-                "bad_flows_fraction": "(a) flows on bad links",
-                "moves_per_flow": "(b) moves of a flow",
-            },
-            x="lifetime_periods",
-            series="rule",
-            facet=("topology",),
-            log=("lifetime_periods", "moves_per_flow"),
-        ),
+        BY_LIFE,
         Curves(
             columns={"bad_flows_shares": "flows on bad links"},
             x="sampled_periods",

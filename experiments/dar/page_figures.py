@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from matplotlib.figure import Figure
 
-from weft.experiments.dar import dar_convergence, dar_settling
+from weft.experiments.dar import dar_churn, dar_convergence, dar_settling
 from weft.experiments.dar.dar_settling import PAPER_US
 from weft.experiments.dar.dar_table import PAPER, looks
 from weft.experiments.report import style
@@ -171,5 +171,5 @@ FIGURES = (
             strokes={"goodput_fraction": {"slowest_fraction": "slowest flow"}},
         ),
     ),
-    PageFigure("dar_churn", "dar_churn", {"topology": "clos:n=24,r=48,m=24"}),
+    PageFigure("dar_churn", "dar_churn", {}, dar_churn.BY_LIFE),
 )

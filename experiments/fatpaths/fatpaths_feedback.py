@@ -98,7 +98,7 @@ PLOT = Bars(
     columns={
         "long_ended_mean_ms": "(a) long flows that ended (ms)",
         "short_ended_mean_ms": "(b) short flows that ended (ms)",
-        "unfinished_fraction": "(c) flows that did not end",
+        "unfinished_fraction": "(c) share that did not end",
     },
     strokes={
         "long_ended_mean_ms": {"long_ended_p99_ms": "99th percentile"},

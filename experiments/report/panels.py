@@ -425,7 +425,9 @@ class Bars(Panels):
         axes.grid(visible=False, axis="y")
         axes.autoscale_view()
         if column not in self.log:
-            axes.set_xlim(left=min(0, axes.get_xlim()[0]))
+            low, high = axes.dataLim.intervalx
+            # where all bars are 0, else a scale of hundredths to both sides
+            axes.set_xlim(left=min(0, axes.get_xlim()[0]) if low < high else 0)
 
     def draw_bar(
         self, axes: Axes, place: int, rows: Table, column: str, look: style.SeriesStyle

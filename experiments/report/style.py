@@ -109,6 +109,7 @@ UNITS: Mapping[str, str] = {
     "_packets": "packets",
     "_fraction": "fraction",
     "_hops": "hops",
+    "_periods": "periods",
 }
 
 RC: dict[Any, Any] = {

@@ -193,3 +193,8 @@ def test_bars_of_a_line_share_a_scale_that_shows_the_longest() -> None:
     table = [row("ttc", 0, time, damage=damage) for damage, time in (("none", 1.0), ("link", 9.0))]
     axes = drawn(Bars(columns={"mean_ms": ""}, across="damage"), table)
     assert [place.get_xlim()[1] > 9.0 for place in axes] == [True, True]
+
+
+def test_bars_without_length_begin_at_the_left_edge() -> None:
+    (axes,) = drawn(Bars(columns={"mean_ms": ""}), [row(name, 0, 0.0) for name in ("vlb", "ttc")])
+    assert axes.get_xlim()[0] == 0
