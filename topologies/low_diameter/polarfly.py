@@ -46,7 +46,10 @@ def build(parameters: Mapping[str, int]) -> Topology:
 
 
 def links(joined: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """Return the links within racks and those between racks, from neighbours()."""
+    """Return the links within racks and those between racks, each of shape (links, 2), as routers.
+
+    joined: see neighbours().
+    """
     import numpy as np
 
     rack = racks(joined)
@@ -94,7 +97,10 @@ def points(q: int) -> list[tuple[int, int, int]]:
 
 
 def racks(joined: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the rack of each point, and its rank among those of the rack, shape (points, 2)."""
+    """Return the rack of each point, and its rank among those of the rack, shape (points, 2).
+
+    joined: see neighbours().
+    """
     import numpy as np
 
     points = np.arange(len(joined))

@@ -69,7 +69,7 @@ def build(parameters: Mapping[str, int]) -> Topology:
 
 
 def links(n: int, k: int, level: int) -> NDArray[np.int64]:
-    """Return the links between servers and the crossbars of `level`."""
+    """Return the links between servers and the crossbars of `level`, as rows of Topology.links."""
     import numpy as np
 
     from weft.topologies.core.topology import wire
