@@ -103,15 +103,15 @@ def racks(joined: NDArray[np.int64]) -> NDArray[np.int64]:
     """
     import numpy as np
 
-    points = np.arange(len(joined))
-    quadric = (joined == points[:, None]).any(axis=1)
+    numbers = np.arange(len(joined))
+    quadric = (joined == numbers[:, None]).any(axis=1)
     first = np.flatnonzero(quadric)[0]
     rack = np.zeros((len(joined), 2), dtype=np.int64)
     for number, centre in enumerate(joined[first][joined[first] != first], start=1):
         others = joined[centre][~quadric[joined[centre]]]
         rack[others] = np.stack([others * 0 + number, others + 1], axis=1)
         rack[centre] = number, 0
-    rack[quadric] = np.stack([points[quadric] * 0, points[quadric]], axis=1)
+    rack[quadric] = np.stack([numbers[quadric] * 0, numbers[quadric]], axis=1)
     return rack
 
 
