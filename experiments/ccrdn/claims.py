@@ -986,7 +986,7 @@ COMPLETION = (
             "above 0 %",
             sooner(name, workload),
             above(0),
-            TRIAL,
+            TRIAL + "; GP_E alone, of three",
         )
         for name in ("D3,4", "β3,4")
         for words, workload in WORKLOADS.items()

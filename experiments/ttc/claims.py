@@ -196,7 +196,8 @@ MODEL = (
             25,
             flows(scheme, "default_path_fraction", form=Form.PERCENT),
             ours="k = 8, mean of 200 experiments",
-            apart="The paper's estimate draws ties, and takes loads as independent.",
+            apart="The paper takes loads as independent. Its estimate would need ties drawn, which "
+            "is our inference.",
         )
         for words, scheme in (
             ("ties kept", "ttc:delta=0"),
