@@ -52,9 +52,10 @@ def test_goodput_over_ndp_is_bits_per_second_of_what_arrived(monkeypatch):
 def test_goodput_over_ndp_is_that_of_the_link():
     """A link of 20 Mbit/s carries 1,450 bytes of data in a frame of 1,514, and less at its end."""
     events = f"  - {{at: 0s, traffic: h0-h1, {MESSAGES}, name: one}}\nchecks:\n"
-    result = played(events + "  - {goodput: one, above: 10mbit}\n")
+    result = played(events + "  - {goodput: one, above: 3mbit}\n")
     measured = float(result.verdicts[0].measured.removesuffix(" Mbit/s"))
-    assert 10 < measured < 20 * 1450 / 1514
+    # above bytes for bits, also on a busy machine; as it is printed
+    assert 3 < measured <= round(20 * 1450 / 1514, 1)
 
 
 @pytest.mark.kernel
