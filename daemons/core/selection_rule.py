@@ -27,6 +27,7 @@ class SelectionRule:
     reads_from_first_digit: True if switches of every tier read the whole number of a destination,
         not only the digits that concern their tier.
     reads_daemons: True if it reads what daemons write beside routes: states, or a table of flows.
+    has_detours: True if packets visit another switch on their way, so that all switches need hosts.
     common_seed: True if all switches have one seed, so that their hashes of a flow are equal.
     hosts: settings of the hosts' choice among layers, by the names in struct settings of
         testbed/data_plane/layer_choice.h; empty if hosts leave packets as they are.
@@ -37,6 +38,7 @@ class SelectionRule:
     compares_queues: bool = False
     reads_from_first_digit: bool = False
     reads_daemons: bool = False
+    has_detours: bool = False
     common_seed: bool = False
     hosts: Mapping[str, int] = field(default_factory=dict)
 

@@ -16,6 +16,7 @@ nearer to t on the whole graph.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -118,6 +119,12 @@ def distances(graph: RouterArrays, arcs: ArcFlags) -> NDArray[np.int8]:
         hops_to[new] = hops
         frontier = new.astype(np.float32)
     return hops_to
+
+
+def intact_distances(topology: Topology) -> NDArray[np.uint8]:
+    """Return the hops between routers of `topology` without failures, shape (routers, routers)."""
+    graph = RouterArrays.of(replace(topology, failed=topology.failed & False))
+    return distances(graph, everything(graph)).astype(np.uint8)
 
 
 def next_hops(graph: RouterArrays, arcs: ArcFlags, generator: Generator) -> RouterTable:

@@ -20,7 +20,7 @@ from weft.daemons.core.actions import Hop
 from weft.daemons.core.node_config import Options
 from weft.daemons.core.scheme import ECN, RoutedPath, Scheme, Selection, for_switches
 from weft.daemons.core.selection_rule import FLOW_HASH, KERNEL, RANDOM, SelectionRule
-from weft.daemons.routing import path_shares, selection, updown
+from weft.daemons.routing import detours, path_shares, selection, updown
 from weft.daemons.shortest_paths import scheme as shortest_paths
 from weft.topologies.core.address import FabricNaming
 from weft.topologies.core.family import IntegerParameter
@@ -35,6 +35,9 @@ Choose = Callable[[Sequence[Hop], int], path_shares.Chosen]
 
 D = IntegerParameter("compared candidates", 1, MOST_SAMPLES, default=2)
 LOAD = IntegerParameter.word("unit of a load", ("packets", "bytes"))
+FLOWLET_GAP = IntegerParameter(
+    "silence that ends a flowlet, in microseconds; 0: each packet chooses", 0, MOST, default=0
+)
 
 
 class ChoiceRule(IntEnum):
@@ -51,9 +54,11 @@ class ChoiceRule(IntEnum):
     FLOWLET = 8
     LBSP = 9
     DAR = 10
+    VALIANT = 11
+    UGAL = 12
 
 
-COMPARE_QUEUES = frozenset({ChoiceRule.DRILL, ChoiceRule.TTC, ChoiceRule.SHORTEST})
+COMPARE_QUEUES = frozenset({ChoiceRule.DRILL, ChoiceRule.TTC, ChoiceRule.SHORTEST, ChoiceRule.UGAL})
 
 
 def _rule_of(base: SelectionRule) -> Callable[[Options], SelectionRule]:
@@ -147,6 +152,29 @@ def balancing(
     )
 
 
+def with_detours(scheme: Scheme) -> Scheme:
+    """Return `scheme`, made by balancing(), with its checks, and the paths of its detours.
+
+    Where all queues are equally long, UGAL takes shortest paths.
+    """
+
+    def check(topology: Topology, options: Options) -> None:
+        detours.check(scheme.name, topology)
+
+    def path(topology: Topology, options: Options, src: int, dst: int) -> list[RoutedPath]:
+        """Return the paths of packets that visit a random switch."""
+        check(topology, options)
+        return detours.paths(topology, src, dst)
+
+    assert scheme.selection
+    return replace(
+        scheme,
+        check=check,
+        selection=replace(scheme.selection, check=check),
+        path=scheme.path if scheme.name == "ugal" else path,
+    )
+
+
 SCHEMES = (
     balancing(
         "dmodk",
@@ -230,5 +258,33 @@ SCHEMES = (
                 "silence that ends a flowlet, in microseconds", 1, MOST, default=500
             )
         },
+    ),
+    with_detours(
+        balancing(
+            "valiant",
+            "shortest paths to a random switch and on, for each packet or flowlet",
+            "Valiant, SIAM J. Comput. 1982; Kim et al., ISCA 2008",
+            SelectionRule(ChoiceRule.VALIANT, has_detours=True),
+            {"gap_us": FLOWLET_GAP},
+        )
+    ),
+    with_detours(
+        balancing(
+            "ugal",
+            "UGAL-L: a shortest path or a random detour, by queue of the first port times hops",
+            "Singh, Stanford 2005; Kim et al., ISCA 2008, section 4",
+            SelectionRule(ChoiceRule.UGAL, has_detours=True),
+            {
+                "d": IntegerParameter("compared detours", 1, detours.MOST_DETOURS, default=1),
+                "delta": IntegerParameter(
+                    "threshold in favour of shortest paths, in packets or bytes, times hops",
+                    0,
+                    MOST,
+                    default=0,
+                ),
+                "load": LOAD,
+                "gap_us": FLOWLET_GAP,
+            },
+        )
     ),
 )

@@ -1,6 +1,6 @@
 """The style of figures: name, colour and marker of each scheme and engine, in one table.
 
-Colours are those of Okabe and Ito, safe for colour-blind readers, and seven more; markers and
+Colours are those of Okabe and Ito, safe for colour-blind readers, and nine more; markers and
 dashes differ as well.
 """
 
@@ -22,7 +22,7 @@ BLUE, VERMILION, GREEN, ORANGE, SKY, PURPLE = (
     "#cc79a7",
 )
 WINE, INDIGO, BROWN, OLIVE, SILVER = "#882255", "#332288", "#6b3e00", "#d0bc00", "#b0b0b0"
-TEAL, ROSE = "#45e8bf", "#cf0a58"
+TEAL, ROSE, LIME, MOSS = "#45e8bf", "#cf0a58", "#aadd77", "#446600"
 # of links: 0 joins a server to a switch
 LEVELS = ("#9a9a9a", BLUE, VERMILION, GREEN, PURPLE, ORANGE)
 # for categories without colours of their own, such as networks
@@ -77,6 +77,8 @@ SWITCH_SCHEMES: Mapping[str, SeriesStyle] = {
     "spray": SeriesStyle("packet scatter", OLIVE, "p", dash=":"),
     "dar": SeriesStyle("DAR", TEAL, "8"),
     "fatpaths": SeriesStyle("FatPaths", ROSE, "d", dash="--"),
+    "valiant": SeriesStyle("Valiant", LIME, "$V$", dash="-."),
+    "ugal": SeriesStyle("UGAL-L", MOSS, "$U$", dash="-."),
 }
 SCHEMES: Mapping[str, SeriesStyle] = {**SERVER_SCHEMES, **SWITCH_SCHEMES}
 # of FatPaths' layers, and of the paths that they are compared with

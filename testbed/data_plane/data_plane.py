@@ -27,6 +27,7 @@ from typing import NamedTuple
 from weft.daemons.core import registry
 from weft.daemons.core.scheme import Selection
 from weft.daemons.core.selection_rule import FLOW_HASH, KERNEL, NO_QUEUES, SelectionRule
+from weft.daemons.fatpaths.layers import intact_distances
 from weft.daemons.routing import selection
 from weft.daemons.routing.candidates import candidates
 from weft.daemons.transport.packets import TRIMMED, TRIMMED_AT_HOST
@@ -51,7 +52,7 @@ class PortCounts(NamedTuple):
     """Counters of a port.
 
     packets, bytes_: put into its queue.
-    moved: of those, moved there by TTC.
+    moved: of those, moved there by TTC, or sent to a detour by UGAL or Valiant.
     marked: of those, with a congestion mark.
     bypassed: arrived at the port and bypassed the scheme.
     trimmed: trimmed before its queue.
@@ -165,6 +166,13 @@ class DataPlane(Closing):
                 entry = (self._number(node) + 1, addresses, port, 0, trim_bytes, code_point)
                 self._ports[self.net.ifindex(node, port) & 0xFFFF,] = entry
 
+    def _write_distances(self) -> None:
+        """Write the hops between switches of the network without failures."""
+        distances = self._source.map("distances", "=I", "=B")
+        hops = intact_distances(self.net.topology)
+        for index, count in enumerate(hops.reshape(-1).tolist()):
+            distances[index,] = (count,)
+
     def _begin_generations(self) -> None:
         generations = self._source.map("generations", "=I", "=I")
         for node in self.switches:
@@ -220,6 +228,8 @@ class DataPlane(Closing):
         if rule.rule == KERNEL and not self._seed_kernels(seeds):
             rule = SelectionRule(FLOW_HASH)
         pending = self._source.map("pending_states", "=I", "=I")
+        if rule.has_detours:
+            self._write_distances()
         if rule["detect"]:
             PlaneTables(self._source).add_rings(map(self._number, self.switches))
         for node in self.switches:
@@ -256,7 +266,8 @@ class DataPlane(Closing):
         naming = self.net.topology.naming
         assert isinstance(naming, FabricNaming)
         tier = naming.tier(node)
-        read = selection.digits(naming.layout, 1 if rule.reads_from_first_digit else tier)
+        first = 2 if rule.has_detours else 1 if rule.reads_from_first_digit else tier
+        read = selection.digits(naming.layout, first)
         digits = [number for digit in read for number in digit]
         return {
             **rule.parameters,
@@ -265,6 +276,7 @@ class DataPlane(Closing):
             "tier": tier,
             "reader": list(plane_program.READERS).index(self.queue_reader),
             "flowlet_bits": plane_program.flowlet_bits(self.net.topology.switches),
+            "switches": self.net.topology.switches,
             "digits": [*digits, *[0] * (3 * selection.DIGITS - len(digits))],
             "hosts": sum(
                 peer < self.net.topology.servers for _, peer, *_ in self.net.topology.ports(node)

@@ -15,6 +15,7 @@ PROGRAM = "forward"
 READERS = {"kfunc": "select.bpf.o", "probe": "select_probe.bpf.o", "none": "select_blind.bpf.o"}
 LAYOUT = "select_blind.bpf.o"  # any variant: structures are the same in all
 MOST_GROUPS = 1 << 17
+MOST_DISTANT = 1 << 11  # switches between which distances are kept, in 32 MB
 FLOWLETS_BITS = 19  # of all switches
 LEAST_FLOWLET_BITS = 10  # of one switch
 MOST_FLOWLET_BITS = 16  # of one switch, as in LetFlow
@@ -35,6 +36,7 @@ def entries(topology: Topology, ports: int) -> dict[str, int]:
         "groups": room(topology),
         "memories": room(topology),
         **dict.fromkeys(("generations", "pending_states", "states", "long_queues"), switches),
+        "distances": switches**2 if switches <= MOST_DISTANT else 1,
         "routes": MOST_ROUTES,  # a route takes memory only when it is set
         "cache": switches * CACHE_SLOTS,
         **dict.fromkeys(("flowlets", "recent_flows"), switches << flowlet_bits(switches)),
@@ -55,7 +57,7 @@ def flowlet_bits(switches: int) -> int:
 
 
 # of struct switch_, for every rule
-FIELDS = {"rule", "seed", "tier", "reader", "flowlet_bits", "digits", "hosts"}
+FIELDS = {"rule", "seed", "tier", "reader", "flowlet_bits", "digits", "hosts", "switches"}
 
 
 def switch_layout() -> btf.StructLayout:

@@ -42,11 +42,11 @@ struct switch_ {
 	struct digit digits[DIGITS];
 	__u32 ecn;	    /* packets in the queue from which packets are marked; 0: never */
 	__u32 load;	    /* 0: loads are packets, 1: bytes */
-	__u32 d;	    /* DRILL: samples */
+	__u32 d;	    /* DRILL: samples; UGAL: compared detours */
 	__u32 m;	    /* 1: the last winner is a candidate again */
-	__u32 delta;	    /* TTC: threshold */
+	__u32 delta;	    /* TTC, UGAL: threshold */
 	__u32 tie;	    /* 1: a packet exactly at the threshold is moved */
-	__u32 gap_us;	    /* LetFlow */
+	__u32 gap_us;	    /* LetFlow, Valiant, UGAL */
 	__u32 groups;	    /* LBSP: link groups, a power of two */
 	__u32 group_bits;   /* binary logarithm of `groups` */
 	__u32 hash;	    /* 1: the flow's hash chooses the link group */
@@ -55,13 +55,14 @@ struct switch_ {
 	__u32 edge_percent;
 	__u32 above_packets;
 	__u32 above_percent;
-	__u32 hosts;	   /* DAR: number of its first ports, which lead to hosts */
+	__u32 hosts;	   /* number of its first ports, which lead to hosts */
 	__u32 elephant_kb; /* data after which a flow enters the table */
 	__u32 start;  /* 0: a flow begins at port (source's number modulo ports), 1: by its hash */
 	__u32 key;    /* 1: a flow begins at the port of others to its destination */
 	__u32 detect; /* 1: report flows whose packets meet queues of `queue` full packets */
 	__u32 queue;
 	__u32 rest_us; /* for which a flow that was moved, or reported by a spine, is not reported */
+	__u32 switches; /* Valiant, UGAL: switches of the network, if `digits` read them */
 };
 
 #include "select_maps.h"
@@ -69,6 +70,9 @@ struct switch_ {
 #define UDP_BYTES 8
 #define TCP_DATA_OFFSET 12 /* of the byte with a TCP header's length */
 #define LATE_BYTES (1 << 24)
+#define DONT_FRAGMENT 0x4000
+#define SERVERS 10	    /* first octet of a server's address */
+#define NO_GROUP 0xffffffff /* beyond all groups */
 #define LEAST_MTU_BYTES (ETH_HLEN + 68) /* of a frame that every device takes (RFC 791) */
 
 #define GROUP_MASK ((1 << GROUP_BITS) - 1)
@@ -86,7 +90,9 @@ _Static_assert(sizeof(struct counters) == 56, "plane_records.COUNTERS");
 _Static_assert(CANDIDATES == MOST_CANDIDATES,
 	       "select.h compares as many candidates as a group has");
 
-#ifdef BLIND /* kernels without BTF do not show queues */
+#ifdef BLIND /* kernels without BTF do not show queues, and let no global function take a context */
+#define SHARED static __attribute__((noinline))
+
 static __always_inline __u32 waiting(struct __sk_buff *ctx, __u32 ifindex, __u32 in_bytes)
 {
 	return 0;
@@ -102,28 +108,39 @@ static __always_inline __u32 data_waiting(struct __sk_buff *ctx, __u32 ifindex)
 	return NO_QUEUE;
 }
 #else
-/* Return the backlog of a port, in packets or in bytes.
- *
- * Not static: the verifier checks a global function once, not at every call.  The program loads in
- * 0.05 s instead of 1 s. */
-__attribute__((noinline)) __u32 waiting(struct __sk_buff *ctx, __u32 ifindex, __u32 in_bytes)
+/* The verifier checks a global function once, not at every call.  The program loads in 0.1 s instead of
+ * seconds. */
+#define SHARED __attribute__((noinline))
+
+/* Return the backlog of a port, in packets or in bytes. */
+SHARED __u32 waiting(struct __sk_buff *ctx, __u32 ifindex, __u32 in_bytes)
 {
 	return root_queue_length(ctx, ifindex, in_bytes);
 }
 
 /* Return the backlog of a port in full packets. */
-__attribute__((noinline)) __u32 full_packets(struct __sk_buff *ctx, __u32 ifindex)
+SHARED __u32 full_packets(struct __sk_buff *ctx, __u32 ifindex)
 {
 	return root_queue_full_packets(ctx, ifindex);
 }
 
 /* Return the bytes of data that wait at a port that trims, without the queue of headers; NO_QUEUE
  * if it cannot be read. */
-__attribute__((noinline)) __u32 data_waiting(struct __sk_buff *ctx, __u32 ifindex)
+SHARED __u32 data_waiting(struct __sk_buff *ctx, __u32 ifindex)
 {
 	return child_queue_bytes(ctx, ifindex, DATA_QUEUE);
 }
 #endif
+
+/* A packet at a switch under a rule with detours.
+ *
+ * waypoint: as in struct detour; that which it came with, then that which it leaves with. */
+struct passage {
+	__be32 destination;
+	__u32 hash;
+	__u32 can_detour;
+	__u32 waypoint;
+};
 
 /* A packet at a switch, and its candidate ports. */
 struct choice {
@@ -137,6 +154,7 @@ struct choice {
 	__u32 switch_number;
 	__u32 input_port;
 	__u32 moved;
+	struct passage passage;
 };
 
 static __always_inline __u32 port_of(const struct group *group, __u32 candidate)
@@ -196,6 +214,79 @@ static __always_inline struct group *route(__u32 number, __be32 destination, __u
 		WRITE_ONCE(*cached, tag << GROUP_BITS | *id);
 	}
 	return bpf_map_lookup_elem(&groups, id);
+}
+
+/* Return the number of route()'s group, NO_GROUP without a route. */
+SHARED __u32 group_towards(__u32 number, __be32 destination)
+{
+	__u32 id = 0;
+
+	return route(number, destination, &id) ? id : NO_GROUP;
+}
+
+/* Return the address of the first host of switch `waypoint` - 1, or of the packet's destination if
+ * it is 0. */
+static __always_inline __be32 address_towards(const struct choice *choice, __u32 waypoint)
+{
+	__u32 shift = choice->settings->digits[0].shift & 31;
+
+	return waypoint ? bpf_htonl(SERVERS << 24 | (waypoint - 1) << shift) :
+			  choice->passage.destination;
+}
+
+static __always_inline __u32 candidates_to(void *context, __u32 waypoint)
+{
+	struct choice *choice = context;
+	__u32 id = group_towards(choice->switch_number, address_towards(choice, waypoint));
+	struct group *group = bpf_map_lookup_elem(&groups, &id);
+
+	if (!group)
+		return 0;
+	choice->passage.waypoint = waypoint;
+	choice->group = group;
+	choice->n = READ_ONCE(group->n);
+	return choice->n;
+}
+
+/* Return what sample_towards() does for an address at switch `number`. */
+SHARED __u64 sample_group(struct __sk_buff *ctx, __u32 number,
+					     __be32 destination, __u32 in_bytes)
+{
+	__u32 id = group_towards(number, destination);
+	struct group *group = bpf_map_lookup_elem(&groups, &id);
+	__u32 candidate;
+	__u32 n;
+
+	asm volatile("" : "+r"(ctx), "+r"(in_bytes)); /* passed even where no queue is read */
+	if (!group)
+		return NO_SAMPLE;
+	n = READ_ONCE(group->n);
+	if (!n)
+		return NO_SAMPLE;
+	candidate = below(bpf_get_prandom_u32(), n);
+	return (__u64)waiting(ctx, port_of(group, candidate), in_bytes) << 32 | candidate;
+}
+
+static __always_inline __u64 sample_towards(void *context, __u32 waypoint)
+{
+	struct choice *choice = context;
+
+	return sample_group(choice->ctx, choice->switch_number, address_towards(choice, waypoint),
+			    choice->settings->load);
+}
+
+SHARED __u32 distance(__u32 index)
+{
+	__u8 *hops = bpf_map_lookup_elem(&distances, &index);
+
+	return hops ? *hops : 0;
+}
+
+static __always_inline __u32 hops_between(void *context, __u32 a, __u32 b)
+{
+	const struct choice *choice = context;
+
+	return distance(a * choice->settings->switches + b);
 }
 
 /* Return source and destination port, 0 for a packet without. */
@@ -484,7 +575,104 @@ static __always_inline __u32 ttc_candidate(struct choice *choice)
 	return candidate;
 }
 
-/* Return the candidate for this packet by any rule but DAR, for n >= 2. */
+/* Choose a packet's waypoint at its source's switch; return its candidate there. */
+static __always_inline __u32 choose_detour(struct choice *choice, __u32 destination)
+{
+	const struct switch_ *settings = choice->settings;
+	struct trip trip = {
+		.source = choice->switch_number,
+		.destination = destination,
+		.switches = settings->switches,
+	};
+	struct detour chosen;
+
+#ifndef BLIND
+	if (settings->rule == UGAL)
+		chosen = ugal(choice, &trip, settings->d, settings->delta);
+	else
+#endif
+		chosen = valiant(choice, &trip);
+	candidates_to(choice, chosen.waypoint);
+	return chosen.candidate;
+}
+
+/* Choose as choose_detour() does, or as for the last packet of the flowlet. */
+static __always_inline __u32 next_detour(struct choice *choice, __u32 destination)
+{
+	__u32 slot = flowlet_slot(choice, choice->passage.hash);
+	struct flowlet_entry *entry = bpf_map_lookup_elem(&flowlets, &slot);
+	__u64 gap_ns = choice->settings->gap_us * 1000ULL;
+	__u64 now = bpf_ktime_get_ns();
+	__u64 idle_ns;
+	__u32 last;
+
+	if (!entry)
+		return 0;
+	last = READ_ONCE(entry->candidate);
+	idle_ns = now - READ_ONCE(entry->last_ns);
+	if (!gap_ns || !keeps_detour(choice, last, idle_ns, gap_ns)) {
+		last = choose_detour(choice, destination);
+		last = packed_detour(choice->passage.waypoint, last);
+		WRITE_ONCE(entry->candidate, last);
+	}
+	WRITE_ONCE(entry->last_ns, now);
+	return candidate_of(last);
+}
+
+static __always_inline int has_detours(const struct switch_ *settings)
+{
+	return settings->rule == VALIANT || settings->rule == UGAL;
+}
+
+/* Return the port of a packet under a rule with detours, 0 without.  One that takes none goes a
+ * shortest path. */
+SHARED __u32 detour_port(struct __sk_buff *ctx, struct passage *passage)
+{
+	const struct port *input = switch_port(ctx->ifindex);
+	struct choice choice = { .ctx = ctx };
+	__u32 destination, waypoint, number, candidate;
+	int is_from_host;
+
+	if (!input || !passage)
+		return 0;
+	number = choice.switch_number = input->switch_number - 1;
+	choice.passage = *passage;
+	choice.settings = bpf_map_lookup_elem(&switches, &number);
+	if (!choice.settings)
+		return 0;
+	destination = host_number(bpf_ntohl(passage->destination), choice.settings->digits);
+	is_from_host = input->number < choice.settings->hosts;
+	waypoint = is_from_host || !passage->can_detour ? 0 : passage->waypoint;
+	if (waypoint == number + 1 || waypoint > choice.settings->switches ||
+	    (waypoint && !candidates_to(&choice, waypoint)))
+		waypoint = 0;
+	if (!candidates_to(&choice, waypoint))
+		return 0;
+	if (is_from_host && passage->can_detour && destination != number)
+		candidate = next_detour(&choice, destination);
+	else
+		candidate = below(choice.settings->gap_us ? passage->hash : draw(&choice),
+				  choice.n);
+	passage->waypoint = choice.passage.waypoint;
+	return port_of(choice.group, candidate);
+}
+
+/* Return 1 for a packet whose identification is free to carry a waypoint: it must not be fragmented,
+ * so that no other device may read that field (RFC 6864, section 4). */
+static __always_inline int takes_detours(const struct iphdr *ip)
+{
+	return (ip->frag_off & bpf_htons(DONT_FRAGMENT)) != 0;
+}
+
+static __always_inline void write_waypoint(struct iphdr *ip, __u32 waypoint)
+{
+	__be16 id = bpf_htons(waypoint);
+
+	ip->check = updated_checksum(ip->check, ip->id, id);
+	ip->id = id;
+}
+
+/* Return the candidate for this packet by any rule but DAR and those with detours, for n >= 2. */
 static __always_inline __u32 choose_candidate(struct choice *choice)
 {
 	const struct switch_ *settings = choice->settings;
@@ -512,8 +700,26 @@ static __always_inline __u32 choose_candidate(struct choice *choice)
 	}
 }
 
+static __always_inline __u32 choose_detour_port(struct choice *choice)
+{
+	__u32 out;
+
+	choice->passage = (struct passage){
+		.destination = choice->ip->daddr,
+		.hash = hash_of(choice, choice->settings->seed),
+		.can_detour = takes_detours(choice->ip),
+		.waypoint = bpf_ntohs(choice->ip->id),
+	};
+	out = detour_port(choice->ctx, &choice->passage);
+	choice->moved = choice->passage.can_detour && choice->passage.waypoint &&
+			choice->input_port < choice->settings->hosts;
+	return out;
+}
+
 static __always_inline __u32 choose_port(struct choice *choice)
 {
+	if (has_detours(choice->settings))
+		return choose_detour_port(choice);
 	if (choice->n == 1)
 		return port_of(choice->group, 0);
 	if (choice->settings->rule == DAR)
@@ -676,6 +882,8 @@ static __always_inline int send(struct choice *choice, const struct port *port, 
 	header = (void *)ip - sizeof(struct ethhdr);
 	for (int i = 0; i < ETH_ALEN; i++)
 		header[i] = port->addresses[i];
+	if (has_detours(choice->settings) && takes_detours(ip))
+		write_waypoint(ip, choice->passage.waypoint);
 	decrease_ttl(ip);
 	if (choice->settings->ecn && waiting(ctx, out, 0) >= choice->settings->ecn)
 		marked = bpf_skb_ecn_set_ce(ctx) == 1;

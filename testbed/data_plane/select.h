@@ -2,8 +2,8 @@
 /* Which candidate port of a switch takes a packet: daemons/routing/selection.py in C.
  *
  * The reasons are in the Python file.  This is plain C, so that a test can compare the two.  The
- * including file defines load_of(), the backlog of a candidate, and draw(), 32 random bits; both
- * receive `context` unchanged.
+ * including file defines load_of(), the backlog of a candidate, draw(), 32 random bits,
+ * candidates_to() and hops_between(); all receive `context` unchanged.
  */
 #pragma once
 #include "hash.h"
@@ -11,9 +11,18 @@
 #define DIGITS 4       /* of a destination's address that a switch reads */
 #define MOST_SAMPLES 8 /* of DRILL */
 #define MOST_CANDIDATES 64
+#define MOST_DETOURS 4 /* of UGAL */
+#define NO_SAMPLE 0xffffffffffffffff
 
 static __always_inline __u32 load_of(void *context, __u32 candidate);
 static __always_inline __u32 draw(void *context);
+/* Let load_of() concern the candidates towards switch `waypoint` - 1, or towards the destination if
+ * it is 0; return their number, 0 without a route. */
+static __always_inline __u32 candidates_to(void *context, __u32 waypoint);
+/* Draw one of those candidates; return its load << 32 | its number, NO_SAMPLE without a route. */
+static __always_inline __u64 sample_towards(void *context, __u32 waypoint);
+/* Return the hops of a shortest path between two switches. */
+static __always_inline __u32 hops_between(void *context, __u32 a, __u32 b);
 
 /* The same numbers as in daemons/load_balancing/scheme.py. */
 enum rule {
@@ -27,7 +36,9 @@ enum rule {
 	SHORTEST,
 	FLOWLET,
 	LBSP,
-	DAR
+	DAR,
+	VALIANT,
+	UGAL
 };
 
 struct digit {
@@ -152,4 +163,91 @@ static __always_inline __u32 flowlet(void *context, __u32 n, __u32 last, __u64 i
 				     __u64 gap_ns)
 {
 	return idle_ns <= gap_ns && last < n ? last : below(draw(context), n);
+}
+
+/* Switches at which a packet enters and leaves a network of so many switches. */
+struct trip {
+	__u32 source;
+	__u32 destination;
+	__u32 switches;
+};
+
+/* The switch that a packet visits before its destination, + 1, or 0; and a candidate towards it. */
+struct detour {
+	__u32 waypoint;
+	__u32 candidate;
+};
+
+/* Return a switch that is at no end of a trip, whose ends differ, of at least three. */
+static __always_inline __u32 random_waypoint(__u32 random, const struct trip *trip)
+{
+	__u32 low = trip->source, high = trip->destination;
+	__u32 chosen = below(random, trip->switches - 2);
+
+	if (low > high) {
+		low = trip->destination;
+		high = trip->source;
+	}
+	chosen += chosen >= low;
+	return chosen + (chosen >= high);
+}
+
+static __always_inline struct detour valiant(void *context, const struct trip *trip)
+{
+	__u32 waypoint = 1 + random_waypoint(draw(context), trip);
+	__u64 sample = sample_towards(context, waypoint);
+
+	if (sample == NO_SAMPLE)
+		return (struct detour){ 0, sample_towards(context, 0) };
+	return (struct detour){ waypoint, sample };
+}
+
+static __always_inline struct detour ugal(void *context, const struct trip *trip, __u32 d,
+					  __u32 delta)
+{
+	__u64 sample = sample_towards(context, 0);
+	__u64 cost = (sample >> 32) * hops_between(context, trip->source, trip->destination);
+	struct detour direct = { 0, sample };
+	struct detour best = direct;
+	__u64 best_cost = NO_SAMPLE;
+
+	for (__u32 i = 0; i < d && i < MOST_DETOURS; i++) {
+		__u32 other = random_waypoint(draw(context), trip);
+		__u32 hops;
+
+		sample = sample_towards(context, other + 1);
+		if (sample == NO_SAMPLE)
+			continue;
+		hops = hops_between(context, trip->source, other) +
+		       hops_between(context, other, trip->destination);
+		if ((sample >> 32) * hops < best_cost) {
+			best = (struct detour){ other + 1, sample };
+			best_cost = (sample >> 32) * hops;
+		}
+	}
+	if (best_cost == NO_SAMPLE || cost <= best_cost + delta)
+		return direct;
+	return best;
+}
+
+/* What a flow's next packet needs of its last one's detour, as one number. */
+#define CANDIDATE_BITS 15
+#define NO_DETOUR 0xffffffff
+
+static __always_inline __u32 packed_detour(__u32 waypoint, __u32 candidate)
+{
+	return waypoint << CANDIDATE_BITS | candidate;
+}
+
+static __always_inline __u32 candidate_of(__u32 packed)
+{
+	return packed & ((1 << CANDIDATE_BITS) - 1);
+}
+
+/* Return 1 if a packet follows the one before on its detour, whose candidates load_of() then
+ * concerns. */
+static __always_inline int keeps_detour(void *context, __u32 last, __u64 idle_ns, __u64 gap_ns)
+{
+	return last != NO_DETOUR && idle_ns <= gap_ns &&
+	       candidate_of(last) < candidates_to(context, last >> CANDIDATE_BITS);
 }

@@ -84,7 +84,7 @@ struct recent_flow {
 struct counters {
 	__u64 packets;
 	__u64 bytes;
-	__u64 moved; /* by TTC, away from their default */
+	__u64 moved; /* by TTC away from their default, by UGAL or Valiant to a detour */
 	__u64 marked;
 	__u64 bypassed; /* arrived here and took the kernel's route instead of the rule's */
 	__u64 trimmed;
@@ -103,6 +103,8 @@ MAP(groups, ARRAY, 1, 0, __u32, struct group);
 MAP(memories, ARRAY, 1, 0, __u32, struct memory);
 MAP(cache, ARRAY, 1, 0, __u32, __u64);
 MAP(counted, PERCPU_ARRAY, 1, 0, __u32, struct counters);
+/* hops from switch a to switch b at a * switches + b, of a network whose switches all have hosts */
+MAP(distances, ARRAY, 1, 0, __u32, __u8);
 /* LBSP: the state that a switch's queues call for, written here, and the state it is in, written by
  * its daemon */
 MAP(pending_states, ARRAY, 1, 0, __u32, __u32);

@@ -33,12 +33,16 @@ enum { TRIMMABLE, CONTROL, TRIMMED, TRIMMED_AT_HOST };
  *
  * step: place of its next port in the steps of all routes; NONE without a route; where nodes look
  * routes up, the address that it carries, 0 at its source.  hops: nodes that have forwarded it.
- * crossing: its output port at the next crossbar, from the first one. */
+ * crossing: its output port at the next crossbar, from the first one.  waypoint: number of the switch
+ * that it visits before its destination, + 1, or 0; chosen: 1 once that is chosen. */
 struct frame {
 	_Alignas(LINE_BYTES) uint32_t src;
 	uint32_t dst;
-	uint8_t code_point : 2, retransmitted : 1, marked : 1, hops;
-	uint16_t crossing;
+	uint8_t code_point : 2, retransmitted : 1, marked : 1, chosen : 1, hops;
+	union {
+		uint16_t crossing;
+		uint16_t waypoint;
+	};
 	uint32_t step;
 	union {
 		struct ndp_packet packet;
@@ -377,7 +381,7 @@ static int leave(struct packet_network *n, uint32_t number, uint32_t index, int 
 
 /* Routes. */
 
-static uint32_t by_table(struct packet_network *n, uint32_t node, const struct frame *frame,
+static uint32_t by_table(struct packet_network *n, uint32_t node, struct frame *frame,
 			 double random);
 
 static uint32_t flow_of(const struct packet_network *n, const struct frame *frame)
@@ -524,6 +528,8 @@ static void emit(struct packet_network *n, uint32_t host,
 	frame->code_point = transmission->payload_bytes ? TRIMMABLE : CONTROL;
 	frame->retransmitted = transmission->retransmitted;
 	frame->marked = 0;
+	frame->chosen = 0;
+	frame->waypoint = 0;
 	frame->hops = 0;
 	depart(n, frame->packet.flow, transmission->packet.kind == NDP_DATA ? SENDER : RECEIVER,
 	       index);
@@ -752,14 +758,22 @@ static void wake_tcp(struct packet_network *n, uint32_t number, uint32_t end)
 
 /* Switches. */
 
+static int has_detours(const struct packet_rule *rule)
+{
+	return rule->rule == VALIANT || rule->rule == UGAL;
+}
+
 static const uint32_t *hop_entry(const struct packet_network *n, uint32_t node,
 				 const struct frame *frame)
 {
 	const struct packet_wiring *w = &n->wiring;
 	uint8_t layer = n->is_tcp ? frame->segment.layer : frame->packet.layer;
 	size_t row = (w->layers > 1 ? layer : 0) * (size_t)w->n_switches + node - w->n_hosts;
+	uint32_t last = n->last_switch[frame->dst];
 
-	return &w->hops[row * w->n_switches + n->last_switch[frame->dst]];
+	if (has_detours(&w->rule) && frame->waypoint)
+		last = frame->waypoint - 1;
+	return &w->hops[row * w->n_switches + last];
 }
 
 /* A packet at a switch, and its candidate ports. */
@@ -767,6 +781,8 @@ struct choice {
 	struct packet_network *network;
 	const uint16_t *candidates;
 	uint32_t first_port;
+	uint32_t node;
+	struct frame *frame;
 };
 
 static __always_inline __u32 load_of(void *context, __u32 candidate)
@@ -790,6 +806,36 @@ static __always_inline __u32 draw(void *context)
 	return random_bits(((struct choice *)context)->network) >> 32;
 }
 
+static __always_inline __u32 candidates_to(void *context, __u32 waypoint)
+{
+	struct choice *choice = context;
+	struct packet_network *n = choice->network;
+	const uint16_t *set;
+
+	choice->frame->waypoint = waypoint;
+	set = &n->wiring.hop_sets[*hop_entry(n, choice->node, choice->frame)];
+	choice->candidates = set + 1;
+	return set[0];
+}
+
+static __always_inline __u64 sample_towards(void *context, __u32 waypoint)
+{
+	__u32 towards = candidates_to(context, waypoint);
+	__u32 candidate;
+
+	if (!towards)
+		return NO_SAMPLE;
+	candidate = below(draw(context), towards);
+	return (__u64)load_of(context, candidate) << 32 | candidate;
+}
+
+static __always_inline __u32 hops_between(void *context, __u32 a, __u32 b)
+{
+	const struct packet_wiring *w = &((struct choice *)context)->network->wiring;
+
+	return w->distances[(size_t)a * w->n_switches + b];
+}
+
 static uint32_t host_of(const struct packet_network *n, uint32_t number, const struct frame *frame)
 {
 	const struct digit *digits = (const struct digit *)n->wiring.digits + DIGITS * number;
@@ -797,14 +843,27 @@ static uint32_t host_of(const struct packet_network *n, uint32_t number, const s
 	return host_number(n->wiring.addresses[frame->dst], digits);
 }
 
+static uint32_t hash_of(const struct packet_network *n, uint32_t number, const struct frame *frame)
+{
+	uint32_t seed = mix(n->wiring.rule.seed, number);
+
+	return flow_hash(seed, frame->src, frame->dst, flow_of(n, frame), UDP);
+}
+
+/* Return what a switch remembers of a frame's flow. */
+static struct flowlet_entry *flowlet_of(const struct packet_network *n, uint32_t number,
+					const struct frame *frame)
+{
+	uint32_t hash = hash_of(n, number, frame);
+
+	return &n->flowlets[number << FLOWLET_BITS | (hash & ((1 << FLOWLET_BITS) - 1))];
+}
+
 static uint32_t next_flowlet(struct choice *choice, uint32_t number, const struct frame *frame,
 			     uint32_t hops)
 {
 	struct packet_network *n = choice->network;
-	uint32_t seed = mix(n->wiring.rule.seed, number);
-	uint32_t hash = flow_hash(seed, frame->src, frame->dst, flow_of(n, frame), UDP);
-	uint32_t slot = number << FLOWLET_BITS | (hash & ((1 << FLOWLET_BITS) - 1));
-	struct flowlet_entry *entry = &n->flowlets[slot];
+	struct flowlet_entry *entry = flowlet_of(n, number, frame);
 
 	entry->candidate = flowlet(choice, hops, entry->candidate, n->now - entry->last_ns,
 				   n->wiring.rule.gap_us * 1000ull);
@@ -820,7 +879,7 @@ static uint32_t choose_candidate(struct packet_network *n, uint32_t number,
 {
 	const struct packet_rule *rule = &n->wiring.rule;
 	uint32_t hops = set[0], node = n->wiring.n_hosts + number;
-	struct choice choice = { n, set + 1, n->wiring.first_port[node] };
+	struct choice choice = { n, set + 1, n->wiring.first_port[node], node, 0 };
 	struct set_memory *memory = &n->memories[set - n->wiring.hop_sets];
 	uint32_t winner;
 
@@ -849,10 +908,77 @@ static uint32_t choose_candidate(struct packet_network *n, uint32_t number,
 	}
 }
 
+/* Choose the waypoint of a frame at its source's switch; return its candidate there. */
+static uint32_t choose_detour(struct choice *choice)
+{
+	struct packet_network *n = choice->network;
+	const struct packet_rule *rule = &n->wiring.rule;
+	struct trip trip = {
+		.source = choice->node - n->wiring.n_hosts,
+		.destination = n->last_switch[choice->frame->dst],
+		.switches = n->wiring.n_switches,
+	};
+	struct detour chosen;
+
+	if (rule->rule == UGAL)
+		chosen = ugal(choice, &trip, rule->d, rule->delta);
+	else
+		chosen = valiant(choice, &trip);
+	candidates_to(choice, chosen.waypoint);
+	return chosen.candidate;
+}
+
+/* Choose a frame's waypoint as choose_detour() does, or as for the last frame of its flowlet. */
+static uint32_t next_detour(struct choice *choice)
+{
+	struct packet_network *n = choice->network;
+	struct frame *frame = choice->frame;
+	uint64_t gap_ns = n->wiring.rule.gap_us * 1000ull, idle_ns;
+	struct flowlet_entry *entry;
+	uint32_t candidate;
+
+	if (!gap_ns)
+		return choose_detour(choice);
+	entry = flowlet_of(n, choice->node - n->wiring.n_hosts, frame);
+	idle_ns = n->now - entry->last_ns;
+	entry->last_ns = n->now;
+	if (!keeps_detour(choice, entry->candidate, idle_ns, gap_ns)) {
+		candidate = choose_detour(choice);
+		entry->candidate = packed_detour(frame->waypoint, candidate);
+	}
+	return candidate_of(entry->candidate);
+}
+
+/* Return the output port of a frame at a switch under a rule with detours; NONE without a next hop. */
+static uint32_t by_detour(struct packet_network *n, uint32_t node, struct frame *frame)
+{
+	const struct packet_wiring *w = &n->wiring;
+	struct choice choice = { n, 0, w->first_port[node], node, frame };
+	uint32_t number = node - w->n_hosts, hops, candidate;
+	int is_first = !frame->chosen && n->last_switch[frame->dst] != number;
+
+	if (frame->waypoint &&
+	    (frame->waypoint == number + 1 || !candidates_to(&choice, frame->waypoint)))
+		frame->waypoint = 0;
+	if (!frame->waypoint && n->last_switch[frame->dst] == number)
+		return w->last_port[frame->dst];
+	hops = candidates_to(&choice, frame->waypoint);
+	if (!hops)
+		return NONE;
+	if (is_first)
+		candidate = next_detour(&choice);
+	else if (w->rule.gap_us)
+		candidate = below(hash_of(n, number, frame), hops);
+	else
+		candidate = below(draw(&choice), hops);
+	frame->chosen = 1;
+	return choice.first_port + choice.candidates[candidate];
+}
+
 /* Return the output port of `frame` at `node`, a switch, by its table; NONE without a next hop.
  *
  * random: in [0, 1). */
-static uint32_t by_table(struct packet_network *n, uint32_t node, const struct frame *frame,
+static uint32_t by_table(struct packet_network *n, uint32_t node, struct frame *frame,
 			 double random)
 {
 	const struct packet_wiring *w = &n->wiring;
@@ -861,6 +987,8 @@ static uint32_t by_table(struct packet_network *n, uint32_t node, const struct f
 
 	if (!w->hops)
 		return NONE;
+	if (has_detours(&w->rule))
+		return by_detour(n, node, frame);
 	if (n->last_switch[frame->dst] == number)
 		return w->last_port[frame->dst];
 	set = &w->hop_sets[*hop_entry(n, node, frame)];
@@ -968,7 +1096,7 @@ static void fetch_set(struct packet_network *n, const struct event *arrival)
 /* Fetch the port by which an arriving frame will leave, if it is known, or its flow of TCP. */
 static void fetch_behind_arrival(struct packet_network *n, const struct event *arrival)
 {
-	const struct frame *frame = frame_at(n, arrival->subject);
+	struct frame *frame = frame_at(n, arrival->subject);
 	uint32_t node = arrival->place, rule = n->wiring.rule.rule;
 
 	if (node == frame->dst) {
@@ -1034,7 +1162,7 @@ static int make_flowlets(struct packet_network *n)
 {
 	size_t count = (size_t)n->wiring.n_switches << FLOWLET_BITS;
 
-	if (n->wiring.rule.rule != FLOWLET)
+	if (n->wiring.rule.rule != FLOWLET && !has_detours(&n->wiring.rule))
 		return 1;
 	n->flowlets = allocate(count, sizeof(*n->flowlets));
 	for (size_t i = 0; n->flowlets && i < count; i++)

@@ -20,11 +20,11 @@ struct packet_rule {
 	uint32_t rule;
 	uint32_t seed;
 	uint32_t load; /* 0: loads are packets, 1: bytes */
-	uint32_t d;    /* DRILL: samples */
+	uint32_t d;    /* DRILL: samples; UGAL: compared detours */
 	uint32_t m;    /* 1: the last winner is a candidate again */
-	uint32_t delta; /* TTC: threshold */
+	uint32_t delta; /* TTC, UGAL: threshold */
 	uint32_t tie;  /* 1: a packet exactly at the threshold is moved */
-	uint32_t gap_us; /* LetFlow */
+	uint32_t gap_us; /* LetFlow, Valiant, UGAL */
 	uint32_t alike; /* 1: all switches hash a flow alike */
 };
 
@@ -60,7 +60,8 @@ struct packet_link {
  * in the processor's cache.
  *
  * addresses: of hosts, IPv4.  digits: that a switch reads of a destination's address, DIGITS of
- * ../data_plane/select.h's struct digit for each switch. */
+ * ../data_plane/select.h's struct digit for each switch.  distances: hops between two switches, shape
+ * (n_switches, n_switches), for rules with detours, else 0. */
 struct packet_wiring {
 	const uint32_t *first_port;
 	const uint32_t *peer;
@@ -71,6 +72,7 @@ struct packet_wiring {
 	const uint16_t *hop_sets;
 	const uint32_t *addresses;
 	const uint32_t *digits;
+	const uint8_t *distances;
 	uint32_t n_hosts;
 	uint32_t n_switches;
 	uint32_t n_hop_sets; /* numbers in hop_sets */

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.daemons.core.selection_rule import FLOW_HASH, RANDOM, SelectionRule
-from weft.daemons.fatpaths.layers import RouterArrays, distances, everything
+from weft.daemons.fatpaths.layers import RouterArrays, distances, everything, intact_distances
 from weft.daemons.routing import selection
 from weft.daemons.transport.parameters import Parameters
 from weft.daemons.transport.results import Delivered, EndpointCounters, Finished
@@ -176,6 +176,7 @@ class CWiring(Structure):
         ("hop_sets", c_void_p),
         ("addresses", c_void_p),
         ("digits", c_void_p),
+        ("distances", c_void_p),
         ("n_hosts", c_uint32),
         ("n_switches", c_uint32),
         ("n_hop_sets", c_uint32),
@@ -430,6 +431,8 @@ class PacketNetwork:
         wiring.n_hop_sets = len(next_hops.sets)
         wiring.addresses = self._kept(addresses_of(topology))
         wiring.digits = self._kept(digits_of(topology))
+        if next_hops.rule.has_detours:
+            wiring.distances = self._kept(intact_distances(topology))
         wiring.layers = next_hops.layers
         wiring.rule = SwitchRule.of(next_hops.rule, seed)
 

@@ -23,6 +23,9 @@ IN_C = """
 struct fixture { const __u32 *loads, *draws; };
 static __always_inline __u32 load_of(void *of, __u32 candidate) { return ((struct fixture *)of)->loads[candidate]; }
 static __always_inline __u32 draw(void *of) { return *((struct fixture *)of)->draws++; }
+static __always_inline __u32 candidates_to(void *of, __u32 waypoint) { return 0; }
+static __always_inline __u64 sample_towards(void *of, __u32 waypoint) { return NO_SAMPLE; }
+static __always_inline __u32 hops_between(void *of, __u32 a, __u32 b) { return 0; }
 #define WITH struct fixture of = { loads, draws }
 typedef const __u32 *words;
 __u32 c_flow_hash(__u32 a, __u32 b, __u32 c, __u32 d, __u32 e) { return flow_hash(a, b, c, d, e); }

@@ -6,7 +6,7 @@ Times are integers in nanoseconds.  Switches spray packets, hash flows, or route
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -22,7 +22,7 @@ from tests.daemons.transport.trimming_queue import (
 )
 from weft.daemons.core.selection_rule import SelectionRule
 from weft.daemons.load_balancing.scheme import ChoiceRule
-from weft.daemons.routing import selection, updown
+from weft.daemons.routing import detours, selection, updown
 from weft.daemons.routing.selection import below, mix
 from weft.daemons.simulator.event_queue import CALL, PACKET, TICK, EventQueue
 from weft.daemons.simulator.wires import Randomness
@@ -225,6 +225,130 @@ def hashed(topology: Topology) -> RouteFunction:
         return ports[below(mix(mix(frame.packet.flow, frame.src), switch), len(ports))]
 
     return route
+
+
+class DetourRoute:
+    """Valiant or UGAL with the functions of daemons/routing/detours.py.
+
+    Args:
+        topology: a network whose switches all have hosts.
+        rule: the rule.
+        seed: of flows' hashes.
+        bits: returns 64 random bits, of the stream that the network draws from, too.
+
+    Attributes:
+        network: that these switches belong to; set before it runs.
+        waypoints: how often each switch was chosen, numbered from 0.
+    """
+
+    network: TransportNetwork
+
+    def __init__(
+        self, topology: Topology, rule: SelectionRule, seed: int, bits: Callable[[], int]
+    ) -> None:
+        self._rule, self._seed, self._bits = rule, seed & 0xFFFFFFFF, bits
+        self._first, self._switches = topology.servers, topology.switches
+        self._edge = [topology.ports(host)[0][1] for host in range(topology.servers)]
+        self._down = {
+            peer: port
+            for switch in range(topology.servers, topology.nodes)
+            for port, peer, _, _ in topology.ports(switch)
+            if peer < topology.servers
+        }
+        graph = {
+            switch: {
+                peer for _, peer, _, _ in topology.live_ports(switch) if peer >= topology.servers
+            }
+            for switch in range(topology.servers, topology.nodes)
+        }
+        whole = {
+            switch: {peer for _, peer, _, _ in topology.ports(switch) if peer >= topology.servers}
+            for switch in range(topology.servers, topology.nodes)
+        }
+        self._hops = {switch: breadth_first(whole, switch) for switch in whole}
+        live = {switch: breadth_first(graph, switch) for switch in graph}
+        self._ports = {
+            (switch, last): [
+                port
+                for port, peer, _, _ in topology.live_ports(switch)
+                if peer in live and live[peer].get(last, 999) + 1 == live[switch].get(last)
+            ]
+            for switch in graph
+            for last in graph
+        }
+        self._flowlets: dict[tuple[int, int], tuple[detours.Detour, int]] = {}
+        self.waypoints: Counter[int] = Counter()
+
+    def follow(self, before: DetourRoute) -> None:
+        """Go on with the packets and flowlets of the routing before."""
+        self.network = before.network
+        self._flowlets = before._flowlets
+
+    def __call__(self, switch: int, frame: Frame, draw: Callable[[], float]) -> int:
+        draw()
+        is_new, waypoint = not frame.waypoints, sum(frame.waypoints)
+        last = self._edge[frame.dst]
+        if waypoint and not self._towards(switch, waypoint, last):
+            waypoint = 0
+        if not waypoint and switch == last:
+            return self._down[frame.dst]
+        if is_new:
+            waypoint, candidate = self._detour(switch, frame, last)
+            self.waypoints[waypoint - 1] += 1
+        else:
+            n = len(self._towards(switch, waypoint, last))
+            number = self._hash(switch, frame) if self._rule["gap_us"] else self._bits() >> 32
+            candidate = below(number, n)
+        frame.waypoints[:] = [waypoint]
+        return self._towards(switch, waypoint, last)[candidate]
+
+    def _towards(self, switch: int, waypoint: int, last: int) -> list[int]:
+        return self._ports[switch, self._first + waypoint - 1 if waypoint else last]
+
+    def _hash(self, switch: int, frame: Frame) -> int:
+        seed = mix(self._seed, switch - self._first)
+        return selection.flow_hash(seed, frame.src, frame.dst, frame.packet.flow, UDP)
+
+    def _detour(self, switch: int, frame: Frame, last: int) -> detours.Detour:
+        gap_ns, now = 1000 * self._rule["gap_us"], self.network.now
+        if not gap_ns:
+            return self._new_detour(switch, last)
+        slot = switch, self._hash(switch, frame) % FLOWLETS
+        kept, last_ns = self._flowlets.get(slot, (None, 0))
+        if (
+            kept is None
+            or now - last_ns > gap_ns
+            or kept.candidate >= len(self._towards(switch, kept.waypoint, last))
+        ):
+            kept = self._new_detour(switch, last)
+        self._flowlets[slot] = kept, now
+        return kept
+
+    def _new_detour(self, switch: int, last: int) -> detours.Detour:
+        trip = detours.Trip(switch - self._first, last - self._first, self._switches)
+        draws = iter(lambda: self._bits() >> 32, None)
+
+        def loads(waypoint: int) -> list[int]:
+            ports = self._towards(switch, waypoint, last)
+            return [self.network.load(switch, port, self._rule["load"]) for port in ports]
+
+        def hops(a: int, b: int) -> int:
+            return self._hops[self._first + a][self._first + b]
+
+        if self._rule.rule == ChoiceRule.VALIANT:
+            return detours.valiant(loads, trip, draws)
+        return detours.ugal(loads, hops, trip, draws, self._rule["d"], self._rule["delta"])
+
+
+def breadth_first(graph: Mapping[int, Iterable[int]], src: int) -> dict[int, int]:
+    """Return the hops from `src` to each node within reach."""
+    hops, frontier = {src: 0}, [src]
+    for node in frontier:
+        for peer in graph[node]:
+            if peer not in hops:
+                hops[peer] = hops[node] + 1
+                frontier.append(peer)
+    return hops
 
 
 class RuleRoute:

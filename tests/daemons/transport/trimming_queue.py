@@ -27,6 +27,7 @@ class Frame(NamedTuple):
 
     src, dst: hosts.
     code_point: trimmable, trimmed, or control packet.
+    waypoints: the switch that it visits first, + 1, or 0; empty until that is chosen.
     """
 
     src: int
@@ -36,6 +37,7 @@ class Frame(NamedTuple):
     packet: TransportPacket
     retransmitted: bool = False
     marked: bool = False
+    waypoints: list[int] = []  # noqa: RUF012 - frame_of() gives each frame its own
 
     @property
     def is_header(self) -> bool:
@@ -185,4 +187,6 @@ def frame_of(src: int, transmission: Transmission) -> Frame:
     """Return the frame in which host `src` sends a packet."""
     dst, packet, payload_bytes, retransmitted = transmission
     code_point = TRIMMABLE if payload_bytes else CONTROL
-    return Frame(src, dst, code_point, HEADER_BYTES + payload_bytes, packet, retransmitted)
+    return Frame(
+        src, dst, code_point, HEADER_BYTES + payload_bytes, packet, retransmitted, False, []
+    )

@@ -253,7 +253,7 @@ def test_the_path_of_each_layer_is_shown_with_its_share(weft):
 def runs_on(scheme):
     """The networks of these that `scheme` is for."""
     fits = []
-    for topology in ("fattree:k=4", "clos:n=4,r=3,m=4", "dcell:n=4,k=1"):
+    for topology in ("fattree:k=4", "clos:n=4,r=3,m=4", "dcell:n=4,k=1", "complete:n=4,p=3"):
         with suppress(ValueError):
             checked(build(topology), scheme)
             fits.append(topology)

@@ -41,6 +41,24 @@ RULES = {
     "jsq": SelectionRule(ChoiceRule.SHORTEST),
     "letflow": SelectionRule(ChoiceRule.FLOWLET, {"gap_us": 3}),
 }
+DETOURS = {
+    "valiant": SelectionRule(ChoiceRule.VALIANT, has_detours=True),
+    "valiant, flowlets": SelectionRule(ChoiceRule.VALIANT, {"gap_us": 3}, has_detours=True),
+    "ugal": SelectionRule(ChoiceRule.UGAL, {"d": 1}, has_detours=True),
+    "ugal, four": SelectionRule(ChoiceRule.UGAL, {"d": 4, "delta": 2}, has_detours=True),
+    "ugal, bytes": SelectionRule(
+        ChoiceRule.UGAL, {"d": 2, "delta": 3000, "load": 1, "gap_us": 2}, has_detours=True
+    ),
+}
+LOW_DIAMETER = (
+    "slimfly:q=3,p=2",
+    "dragonfly:p=2",
+    "hyperx:l=2,s=4,p=2",
+    "jellyfish:n=12,r=4,p=2,seed=1",
+    "xpander:r=3,seed=1",
+    "polarfly:q=3,p=1",
+    "complete:n=4,p=3",
+)
 ROUTED = {  # schemes of networks whose servers forward
     "dr": "dcell:n=3,k=1",
     "pr-gpe": "beta-dcell:n=4,k=1",
@@ -74,6 +92,9 @@ class Routing(NamedTuple):
 def routing(topology: Topology, kind: str, stream: SplitMixFraction, seed: int) -> Routing:
     if kind in ROUTED:
         return Routing(1, python_network.by_path(topology, path_of(topology, kind)), None)
+    if kind in DETOURS:
+        detoured = python_network.DetourRoute(topology, DETOURS[kind], seed, stream.bits)
+        return Routing(1, detoured, packets.shortest(topology, DETOURS[kind]))
     if kind in RULES:
         route = python_network.RuleRoute(topology, RULES[kind], seed, stream.bits)
         return Routing(1, route, packets.shortest(topology, RULES[kind]))
@@ -139,7 +160,7 @@ def run_both(
         mark_packets=mark_packets,
     )
     in_python = python_network.TransportNetwork(topology, link, parameters, route, stream)
-    if isinstance(route, python_network.RuleRoute):
+    if isinstance(route, python_network.RuleRoute | python_network.DetourRoute):
         route.network = in_python
     compiled_link = PacketLink(
         rate_bps=RATE_BPS,
@@ -159,6 +180,8 @@ def run_both(
     links = np.flatnonzero(topology.level > 0)[:failed]
     damaged = failures.fail_links(topology, links)
     around = routing(damaged, kind, stream, seed) if known_ns else None
+    if around and isinstance(route, python_network.DetourRoute):
+        around.route.follow(route)
     for network in (in_python, in_c):
         network.run_until(failed_ns)
         network.fail(topology.links[links])
@@ -220,6 +243,35 @@ def test_switches_choose_ports_by_the_rules_of_the_data_plane(
     in_python, in_c = run_both(spec, kind, messages, seed, 72_000, compiled)
     assert in_python == in_c
     assert len(in_c.delivered) == len(messages)
+
+
+@settings(max_examples=12, deadline=None)
+@given(data=st.data())
+@pytest.mark.parametrize("kind", DETOURS)
+def test_switches_choose_detours_as_python_does(compiled: Path, kind: str, data) -> None:
+    """Compare Valiant and UGAL of select.h with detours.py, packet by packet."""
+    spec = data.draw(st.sampled_from(LOW_DIAMETER))
+    hosts = st.integers(0, build(spec).servers - 1)
+    message = st.tuples(st.integers(0, 20_000), hosts, hosts, st.integers(1, 90_000))
+    messages = data.draw(st.lists(message, min_size=1, max_size=40))
+    messages = [(at, src, dst, size) for at, src, dst, size in messages if src != dst]
+    seed = data.draw(st.integers(0, 1 << 63))
+    in_python, in_c = run_both(spec, kind, messages, seed, 72_000, compiled)
+    assert in_python == in_c
+    assert len(in_c.delivered) == len(messages)
+
+
+@pytest.mark.parametrize("kind", DETOURS)
+def test_detours_under_load_leave_failed_links(compiled: Path, kind: str) -> None:
+    """Make sure that the comparison covers long queues, and switches that route around links."""
+    messages = [(0, host, (host + 8) % 72, 60_000) for host in range(72)]
+    case = ("dragonfly:p=2", kind, messages, 11, 72_000, compiled)
+    for failed in (0, 4):
+        in_python, in_c = run_both(*case, failed=failed, failed_ns=40_000, known_ns=60_000)
+        assert in_python == in_c
+        assert len(in_c.delivered) == len(messages)
+    others = [run_both(*case[:1], other, *case[2:])[1] for other in DETOURS if other != kind]
+    assert run_both(*case)[1] not in others
 
 
 def path_of(topology: Topology, scheme: str) -> Callable[[int, int], tuple[int, ...]]:
