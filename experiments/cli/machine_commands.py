@@ -144,7 +144,7 @@ def uml(arguments: Namespace) -> int:
 
 def mn(arguments: Namespace) -> int:
     """Run Mininet's `mn` or a user's script on networks of weft."""
-    from weft.testbed.mininet.mininet_names import MN, run_script
+    from weft.testbed.mininet.scripts import MN, run_script
 
     argv = arguments.argv
     script = argv[:1] and not argv[0].startswith("-")

@@ -153,7 +153,7 @@ def command_line(net: Net) -> None:
 
     In a process that up() started, the lines come from the host.
     """
-    from weft.testbed.mininet.command_line import CommandLine
+    from weft.testbed.mininet.scripts import CommandLine
     from weft.testbed.uml.host_questions import ATTENDED, Terminal, keep_time
 
     if ATTENDED not in os.environ:

@@ -10,7 +10,7 @@ from mininet.log import output
 from mininet.net import Mininet
 
 from weft.testbed.linux import netns
-from weft.testbed.mininet.cpu_share import LimitedHost, measure
+from weft.testbed.mininet.lan_nodes import LimitedHost, processor_shares
 from weft.testbed.runs.run import RunRecord
 from weft.testbed.traffic.iperf import IperfNode, IperfSpec, between
 
@@ -102,7 +102,7 @@ class NetTests:
         """
         if not all(isinstance(host, LimitedHost) for host in self.hosts):
             raise ValueError("runCpuLimitTest needs host=CPULimitedHost")
-        shares = measure(self.hosts, cpu, duration)
+        shares = processor_shares(self.hosts, cpu, duration)
         output(f"*** Results: {shares}\n")
         return shares
 

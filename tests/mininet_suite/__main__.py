@@ -32,7 +32,7 @@ KNOWN = {
 MN = """#!/bin/sh
 cd {root}
 exec {python} -P -c 'import sys; from pathlib import Path; sys.path.insert(0, "{root}")
-from weft.testbed.mininet.mininet_names import MN, run_script; run_script(MN, sys.argv[1:])' "$@"
+from weft.testbed.mininet.scripts import MN, run_script; run_script(MN, sys.argv[1:])' "$@"
 """
 
 

@@ -13,7 +13,7 @@ import json
 import sys
 import unittest
 
-from weft.testbed.mininet.mininet_names import give_names
+from weft.testbed.mininet.scripts import give_names
 
 with contextlib.suppress(ImportError):
     import setuptools  # noqa: F401  # brings distutils, which Mininet's tests import and Python 3.12 has no more

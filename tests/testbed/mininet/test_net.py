@@ -19,8 +19,8 @@ from mininet.log import setLogLevel
 from mininet.net import Mininet
 from mininet.topo import Topo
 
-from weft.testbed.mininet.command_line import CommandLine
 from weft.testbed.mininet.net import Net
+from weft.testbed.mininet.scripts import CommandLine
 
 pytestmark = pytest.mark.kernel
 LINK = LinkSpec(rate_bps=20 * Mbps, queue_packets=250)

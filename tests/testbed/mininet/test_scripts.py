@@ -17,8 +17,8 @@ import mininet.node
 from mininet.topo import LinearTopo
 
 from weft.experiments.cli.machine_commands import is_refusal
-from weft.testbed.mininet import mininet_names
-from weft.testbed.mininet.mininet_classes import Classes
+from weft.testbed.mininet import scripts
+from weft.testbed.mininet.mininet_arguments import Classes
 from weft.testbed.traffic import iperf
 
 MN_AS_A_USER = """
@@ -40,7 +40,7 @@ def without_init(kind: type, name: str) -> Any:
     "name", ["dpctl", "vsctl", "isOldOVS", "controllerUUIDs", "bridgeOpts", "intfOpts"]
 )
 def test_open_vswitch_is_refused_by_a_switch_of_scripts(name: str) -> None:
-    switch = without_init(mininet_names.BridgeSwitch, "s1")
+    switch = without_init(scripts.BridgeSwitch, "s1")
     with pytest.raises(ValueError, match="s1: switches here are bridges that learn") as error:
         getattr(switch, name)("del-flows")
     assert is_refusal(error.value)
@@ -50,7 +50,7 @@ def test_open_vswitch_is_refused_by_a_switch_of_scripts(name: str) -> None:
     "words", [("ovs-vsctl get Interface", "s1-eth1", "ofport"), ("ovs-ofctl dump-flows s1",)]
 )
 def test_programs_of_open_vswitch_are_refused_at_a_switch(words: tuple[str, ...]) -> None:
-    switch = without_init(mininet_names.BridgeSwitch, "s1")
+    switch = without_init(scripts.BridgeSwitch, "s1")
     with pytest.raises(ValueError, match="s1: switches here are bridges that learn"):
         switch.cmd(*words)
 
@@ -58,7 +58,7 @@ def test_programs_of_open_vswitch_are_refused_at_a_switch(words: tuple[str, ...]
 @pytest.mark.parametrize("kind", [mininet.node.Node, mininet.node.Host])
 def test_a_node_without_a_network_is_refused(kind: type) -> None:
     with pytest.raises(ValueError, match=rf"root: {kind.__name__}\(\) makes a node without") as no:
-        mininet_names.start_shell_in_net(without_init(kind, "root"))
+        scripts.start_shell_in_net(without_init(kind, "root"))
     assert is_refusal(no.value)
 
 
@@ -82,12 +82,12 @@ def test_a_class_of_the_cluster_edition_is_refused() -> None:
 
 def test_wrong_parameters_of_a_topo_are_refused_with_the_right_ones() -> None:
     topos = {"linear": LinearTopo}
-    assert len(mininet_names.topo_of(topos, "linear,3").switches()) == 3
+    assert len(scripts.topo_of(topos, "linear,3").switches()) == 3
     with pytest.raises(ValueError, match=r"--topo linear,two: .*; linear takes k=2, n=1"):
-        mininet_names.topo_of(topos, "linear,two")
+        scripts.topo_of(topos, "linear,two")
 
 
-@pytest.mark.skipif(not mininet_names.MN.is_file(), reason="no mn: apt-get install mininet")
+@pytest.mark.skipif(not scripts.MN.is_file(), reason="no mn: apt-get install mininet")
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
