@@ -23,8 +23,8 @@ import psutil
 from weft.testbed.cluster.leases import LATE_S, Leases
 from weft.testbed.cluster.peer_channel import PeerChannel
 from weft.testbed.linux import clock, interface, netns
+from weft.testbed.linux.interface import Interface, NodeInterfaces
 from weft.testbed.linux.netlink import NetlinkMessage
-from weft.testbed.linux.node_interfaces import Interface, NodeInterfaces
 from weft.testbed.network.handle import Handle
 from weft.testbed.node_daemon.link_news import LinkNews
 

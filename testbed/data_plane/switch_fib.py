@@ -13,8 +13,8 @@ from weft.daemons.core.actions import Hop, SetRoute
 from weft.testbed.data_plane.groups import Groups
 from weft.testbed.linux import netlink
 from weft.testbed.linux.fib import KernelFib
+from weft.testbed.linux.interface import NodeInterfaces
 from weft.testbed.linux.netlink import NetlinkMessage
-from weft.testbed.linux.node_interfaces import NodeInterfaces
 
 
 class SwitchFib(KernelFib):

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
-from weft.testbed.linux.libc import check, libc
+from weft.testbed.linux.process import check, libc
 
 T = TypeVar("T")
 MONOTONIC = 1  # CLOCK_MONOTONIC

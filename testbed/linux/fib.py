@@ -13,9 +13,8 @@ from typing import NamedTuple
 
 from weft.daemons.core.actions import Hop, SetRoute
 from weft.testbed.linux import netlink
-from weft.testbed.linux.interface import Device
+from weft.testbed.linux.interface import Device, NodeInterfaces
 from weft.testbed.linux.netlink import NetlinkMessage
-from weft.testbed.linux.node_interfaces import NodeInterfaces
 from weft.topologies.core.address import Prefix, dotted
 
 RTMSG = struct.Struct("=BBBBBBBBI")

@@ -1,9 +1,10 @@
-"""Network interfaces: messages that make, address and set them up, and their state read back."""
+"""Network interfaces: those of a node, messages that change them, and their state read back."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from dataclasses import dataclass
 from ipaddress import IPv4Address
 from typing import NamedTuple, Protocol
 
@@ -215,3 +216,30 @@ def interfaces(socket: netlink.Socket) -> dict[int, InterfaceState]:
             carrier_changes=U32.unpack(attributes[IFLA_CARRIER_CHANGES])[0],
         )
     return by_index
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """The device of one port.
+
+    neighbours: (IPv4 address, Ethernet address) of each node one hop away.
+    link: a number shared by all nodes at that link or crossbar, and by no other link.
+    elsewhere: neighbours on other machines, whose clocks differ from this one's.
+    """
+
+    ifindex: int
+    dev: str
+    neighbours: Mapping[int, tuple[int, bytes]]
+    link: int
+    elsewhere: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeInterfaces:
+    """A node's name, namespace, IPv4 address, and interface of each port."""
+
+    node: int
+    name: str
+    namespace: str
+    address: int
+    ports: Mapping[int, Interface]

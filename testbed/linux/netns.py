@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from weft.testbed.linux import interface, netlink
-from weft.testbed.linux.libc import check
-from weft.testbed.linux.libc import libc as libc
+from weft.testbed.linux.process import check
+from weft.testbed.linux.process import libc as libc
 
 NAMES = Path("/run/netns")  # where `ip netns` looks
 OWN = "/proc/thread-self/ns/net"

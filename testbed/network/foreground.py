@@ -7,7 +7,7 @@ import sys
 from weft.daemons.core.capabilities import IN_TRANSIT
 from weft.testbed.data_plane import transit_program
 from weft.testbed.data_plane.data_plane import program_of
-from weft.testbed.linux import privileges
+from weft.testbed.linux import process
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.network.scheme_change import routing
 from weft.testbed.node_daemon.child_process import real_time
@@ -43,7 +43,7 @@ def serve(network: RunningNetwork, node: int, scheme: str | None) -> int:
         f"Ctrl-C ends it",
         file=sys.stderr,
     )
-    privileges.keep_only(*loop.rights())
+    process.keep_only(*loop.rights())
     loop.run()
     return 1 if loop.failed else 0
 

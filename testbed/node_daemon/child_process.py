@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NoReturn
 
-from weft.testbed.linux import netns, privileges
+from weft.testbed.linux import netns, process
 from weft.testbed.node_daemon.loop import Loop
 
 PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
@@ -42,7 +42,7 @@ def run(loop: Loop, name: bytes, others: Sequence[tuple[int, int]], parent: int)
             os.closerange(first, after)
         if not netns.libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL) and os.getppid() == parent:
             netns.libc.prctl(PR_SET_NAME, name)
-            privileges.keep_only(*loop.rights())
+            process.keep_only(*loop.rights())
             loop.run()
             status = 1 if loop.failed else 0
     except SystemExit:

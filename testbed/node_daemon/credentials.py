@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
-from weft.testbed.linux.node_interfaces import NodeInterfaces
+from weft.testbed.linux.interface import NodeInterfaces
 from weft.testbed.node_daemon import keys, sequence_file
 from weft.testbed.node_daemon.sealed_channel import Bare, PortChannel, Sealed
 from weft.testbed.node_daemon.sequence_file import SequenceFile, SequenceRow

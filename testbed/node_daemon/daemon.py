@@ -32,8 +32,8 @@ from weft.daemons.core.node_config import NodeConfig
 from weft.testbed.data_plane.capability import LinuxCapability, OpenDescriptor, Wakes
 from weft.testbed.data_plane.switch_fib import SwitchFib
 from weft.testbed.linux import clock, fib, netlink, netns
+from weft.testbed.linux.interface import NodeInterfaces
 from weft.testbed.linux.libbpf import BpfError
-from weft.testbed.linux.node_interfaces import NodeInterfaces
 from weft.testbed.node_daemon import linux_capabilities
 from weft.testbed.node_daemon.control_socket import Lock, Log, NeighbourFile, Requests
 from weft.testbed.node_daemon.credentials import Credentials

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from weft.daemons.core.node_config import NodeConfig
-from weft.testbed.linux.node_interfaces import NodeInterfaces
+from weft.testbed.linux.interface import NodeInterfaces
 from weft.testbed.runs import private_files
 
 FILE = "daemons.pickle"

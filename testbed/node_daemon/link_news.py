@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from weft.testbed.linux import netlink
-from weft.testbed.linux.interface import IFF_UP, IFINFO
-from weft.testbed.linux.node_interfaces import NodeInterfaces
+from weft.testbed.linux.interface import IFF_UP, IFINFO, NodeInterfaces
 
 LINK_GROUP = 1
 ALL_LINKS = IFINFO.pack(0, 0, 0, 0, 0)

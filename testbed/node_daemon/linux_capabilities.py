@@ -26,7 +26,7 @@ from weft.testbed.data_plane.queue_state import LinuxQueueStates
 from weft.testbed.data_plane.source_rewrite import SourceRewriting
 from weft.testbed.data_plane.transit_rewrite import TransitRewriting
 from weft.testbed.linux import netlink
-from weft.testbed.linux.node_interfaces import NodeInterfaces
+from weft.testbed.linux.interface import NodeInterfaces
 
 
 class NodeMaps(NamedTuple):

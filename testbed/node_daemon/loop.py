@@ -24,7 +24,7 @@ from weft.daemons.core.actions import UNCHANGED, Action
 from weft.daemons.core.wire import MalformedMessage
 from weft.testbed.data_plane.capability import Wakes
 from weft.testbed.data_plane.switch_fib import SwitchFib
-from weft.testbed.linux import clock, privileges
+from weft.testbed.linux import clock, process
 from weft.testbed.node_daemon.daemon import Daemon, PolledSocket
 from weft.testbed.node_daemon.pace import Pace, own_share
 from weft.testbed.node_daemon.sockets import FRAME_BYTES, SIOCGSTAMPNS, TIMESPEC
@@ -114,8 +114,8 @@ class Loop:
         plane_tables.settle().
         """
         waits = any(isinstance(daemon.fib, SwitchFib) for daemon in self._daemons)
-        needed = {privileges.CAP_NET_ADMIN, *([privileges.CAP_NET_RAW] if waits else [])}
-        return needed | privileges.of_maps(os.uname().release)
+        needed = {process.CAP_NET_ADMIN, *([process.CAP_NET_RAW] if waits else [])}
+        return needed | process.of_maps(os.uname().release)
 
     def descriptors(self) -> list[int]:
         """Return all open descriptors."""

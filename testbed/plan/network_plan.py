@@ -17,9 +17,8 @@ from weft.daemons.core.node_config import routers
 from weft.daemons.routing import selection
 from weft.daemons.routing.candidates import candidates
 from weft.testbed.linux import fib, interface, live_port, netlink, tc
-from weft.testbed.linux.interface import Device, NamedDevice
+from weft.testbed.linux.interface import Device, Interface, NamedDevice, NodeInterfaces
 from weft.testbed.linux.netlink import NetlinkMessage
-from weft.testbed.linux.node_interfaces import Interface, NodeInterfaces
 from weft.testbed.plan.part import PlanPart
 from weft.testbed.runs.run import RunRecord
 from weft.topologies.core.address import Prefix

@@ -5,7 +5,7 @@ import pytest
 
 from weft.daemons.core.actions import SetRoute
 from weft.testbed.linux import fib, netlink, netns
-from weft.testbed.linux.node_interfaces import NodeInterfaces
+from weft.testbed.linux.interface import NodeInterfaces
 from weft.topologies.core.address import Prefix
 
 pytestmark = pytest.mark.kernel

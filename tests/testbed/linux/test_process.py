@@ -1,13 +1,16 @@
-"""Limits of this process."""
+"""Limits of this process, and the rights that are left to it when it has given up root's."""
 
 from __future__ import annotations
 
 import os
 import resource
+import subprocess
+import sys
 
 import pytest
 
 from weft.testbed.linux import process
+from weft.testbed.runs import isolated_python
 
 
 def test_what_root_may_not_raise_is_one_line_that_says_what_is_needed():
@@ -58,3 +61,47 @@ def test_nonroot_is_told_to_be_root(monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(ValueError, match="networks need root"):
         process.need_root()
+
+
+PROGRAM = """
+import os, socket, subprocess
+from weft.testbed.linux import netns
+from weft.testbed.linux import process
+process.keep_only(process.CAP_NET_ADMIN)
+told = subprocess.run(["grep", "^Cap", "/proc/self/status"], capture_output=True, text=True).stdout
+print({int(line.split()[1], 16) & ~(1 << 12) for line in told.splitlines() if not line.startswith("CapBnd")})
+own = os.open("/proc/self/ns/net", os.O_RDONLY)
+for what in (lambda: netns.enter(own), lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW)):
+    try:
+        what()
+    except PermissionError:
+        print("refused")
+process.keep_only()  # once more, and all of it
+with open("/proc/self/status") as status:
+    print([line.split()[1] for line in status if line.startswith(("CapPrm", "CapEff", "NoNewPrivs"))])
+"""  # noqa: E501
+
+
+@pytest.mark.parametrize(
+    ("release", "kept"),
+    [
+        ("6.1.0-40-amd64", set()),
+        ("5.19.0", set()),
+        ("5.15.0-91-generic", {39}),
+        ("4.19.1", {39}),
+        ("odd", {39}),
+    ],
+)
+def test_maps_that_are_open_need_a_right_on_old_kernels(release: str, kept: set[int]) -> None:
+    assert process.of_maps(release) == kept
+
+
+def test_what_is_given_up_is_gone_for_good() -> None:
+    command = [sys.executable, "-c", PROGRAM]
+    done = subprocess.run(
+        command, cwd=isolated_python.ROOT, capture_output=True, text=True, check=True
+    )
+    others, *refused, last = done.stdout.splitlines()
+    assert others == "{0}"
+    assert refused == ["refused"] * 2
+    assert last == str(["0" * 16, "0" * 16, "1"])

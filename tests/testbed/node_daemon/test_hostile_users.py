@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from weft.testbed.linux.privileges import CAP_NET_ADMIN
+from weft.testbed.linux.process import CAP_NET_ADMIN
 from weft.testbed.network import foreground
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.node_daemon import control, control_socket
@@ -113,7 +113,7 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 from weft.testbed.node_daemon import control
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.runs.run import runs
-from weft.testbed.linux.privileges import CAP_NET_ADMIN
+from weft.testbed.linux.process import CAP_NET_ADMIN
 from weft.topologies import build
 try:
     network = RunningNetwork.create(build("dcell:n=3,k=1"), None, scheme="dr", packed=0, name=sys.argv[1])
