@@ -404,10 +404,10 @@ def _show_network(network: Handle, *, as_json: bool) -> None:
 
 
 def _show_daemon(network: Handle, node: str, *, as_json: bool) -> None:
-    from weft.testbed.node_daemon import control_socket
+    from weft.testbed.node_daemon import daemon_files
 
     name = _node_name(network, node)
-    state = control_socket.ask(network.run.directory, name, "status")
+    state = daemon_files.ask(network.run.directory, name, "status")
     print(json.dumps(state, indent=None if as_json else 2))
 
 

@@ -26,7 +26,7 @@ from weft.testbed.linux import clock, interface, netns
 from weft.testbed.linux.interface import Interface, NodeInterfaces
 from weft.testbed.linux.netlink import NetlinkMessage
 from weft.testbed.network.handle import Handle
-from weft.testbed.node_daemon.link_news import LinkNews
+from weft.testbed.node_daemon.sockets import LinkNews
 
 HELLO_S = 0.1
 FRAME_OVERHEAD_BYTES = 22  # of a tunnel behind its UDP header: VXLAN and Ethernet headers

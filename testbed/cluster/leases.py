@@ -2,7 +2,7 @@
 
 A process that does not run, because it is stopped or waits for a processor, hears nothing.  That is
 its own lateness, and no silence of others.  A turn of its loop that comes late counts as one that
-comes in time.  node_daemon/usable_time.py judges processes of this machine likewise, by the
+comes in time.  node_daemon/watchdog.py judges processes of this machine likewise, by the
 kernel's account of them; no such account of another machine can be read here.
 """
 

@@ -27,7 +27,7 @@ from weft.testbed.linux.libbpf import BpfError
 from weft.testbed.measure import host_load, reference_packets
 from weft.testbed.measure.dequeue_gaps import GapMonitor, Gaps, merge_ports
 from weft.testbed.measure.port_counters import PortCounterReader, Snapshot
-from weft.testbed.node_daemon import control_socket
+from weft.testbed.node_daemon import daemon_files
 from weft.testbed.node_daemon.counters import FILE, CounterRow, DaemonCounters
 from weft.testbed.runs.network_handle import NetworkHandle, device, ports
 
@@ -235,7 +235,7 @@ class Fidelity:
 
     def _process_id(self, name: str) -> int | None:
         """Return the process id of a node's daemon or of the supervisor, by name."""
-        return control_socket.holder(self.net.identity.directory, name)
+        return daemon_files.holder(self.net.identity.directory, name)
 
     def _processes(self, rows: Mapping[int, CounterRow]) -> dict[str, int]:
         """Return process ids: this process, and each daemon process by the first node it serves."""

@@ -228,7 +228,7 @@ class Classes:
         raise ValueError(f"{role}: {name} is no class; give a class, or functools.partial of one")
 
     def _host(self, cls: type) -> type:
-        # one of mininet_names.py, or derived from it
+        # one of scripts.py, or derived from it
         if issubclass(cls, LanNode):
             return self._combine(cls)
         if not issubclass(cls, mininet_node.Node) or issubclass(cls, mininet_node.Switch):

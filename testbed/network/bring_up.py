@@ -24,8 +24,8 @@ from weft.testbed.linux.process import allow_descriptors
 from weft.testbed.machine import doctor, machine
 from weft.testbed.network import nat, read_back, status
 from weft.testbed.network.handle import Handle
-from weft.testbed.node_daemon import control, keys, sequence_file
-from weft.testbed.node_daemon.daemon_set import Daemons
+from weft.testbed.node_daemon import control, credentials, sealed_channel
+from weft.testbed.node_daemon.daemon_files import Daemons
 from weft.testbed.plan.network_plan import (
     BRIDGE_FILTER_SYSCTL,
     SEED_SYSCTL,
@@ -256,8 +256,12 @@ def make_credentials(network: Handle, options: RunOptions) -> None:
     plan = network.plan
     nodes = network.topology.nodes
     counts = ([len(plan.one_hop(node, port)) for port in plan.ends[node]] for node in range(nodes))
-    keys.create(network.run.directory, authenticated=options.authenticated, key=options.key)
-    sequence_file.create(network.run.directory, nodes, max(map(sequence_file.words, counts)))
+    credentials.create_keys(
+        network.run.directory, authenticated=options.authenticated, key=options.key
+    )
+    sealed_channel.create_sequences(
+        network.run.directory, nodes, max(map(sealed_channel.row_words, counts))
+    )
 
 
 def _launch(network: Handle, configs: Mapping[int, NodeConfig], **supervision: Any) -> None:

@@ -10,7 +10,7 @@ from weft.testbed.linux import clock, tc
 from weft.testbed.network.handle import Handle
 from weft.testbed.network.impair import Impairment, impair
 from weft.testbed.network.scheme_change import routing
-from weft.testbed.node_daemon import control_socket
+from weft.testbed.node_daemon import daemon_files
 from weft.testbed.node_daemon.daemon import DEGRADED
 from weft.topologies.core.grammar import parse
 from weft.topologies.core.link import LinkSpec
@@ -49,7 +49,7 @@ def report(network: Handle, name: str, *, degraded: bool = True) -> None:
         ValueError: no such link, a link to a host, or a scheme that treats all links alike.
     """
     for node, port, _ in network.both_ends(_reportable(network, name)):
-        control_socket.ask(
+        daemon_files.ask(
             network.run.directory,
             network.topology.naming.name(node),
             f"{DEGRADED} {port} {int(degraded)}",

@@ -33,7 +33,7 @@ from weft.testbed.network import (
 )
 from weft.testbed.network.bring_up import RunOptions
 from weft.testbed.network.handle import Handle
-from weft.testbed.node_daemon import keys
+from weft.testbed.node_daemon import credentials
 from weft.testbed.node_daemon.counters import CounterRow
 from weft.testbed.plan.network_plan import NetworkPlan, links_document
 from weft.testbed.runs import private_files, run
@@ -164,7 +164,7 @@ class RunningNetwork(Handle):
         Raises:
             ValueError: the run has no key, or a daemon cannot read the new one.
         """
-        keys.rotate(self.run.directory, partial(status.read_keys, self))
+        credentials.rotate_keys(self.run.directory, partial(status.read_keys, self))
 
     def down(self) -> None:
         """Remove the network from the kernel, and return when it is gone."""

@@ -13,7 +13,7 @@ from weft.testbed.linux.clock import wait_until
 from weft.testbed.measure.port_counters import PortCounterReader as PortsCounters
 from weft.testbed.network import faults, scheme_change
 from weft.testbed.network.handle import Handle
-from weft.testbed.node_daemon import control_socket
+from weft.testbed.node_daemon import daemon_files
 from weft.testbed.node_daemon.counters import FILE as COUNTERS
 from weft.testbed.node_daemon.counters import CounterRow, DaemonCounters
 from weft.testbed.plan.plane_selection import NONE
@@ -99,7 +99,7 @@ def flows(network: Handle) -> list[dict[str, Any]] | None:
     for node in network.plan.routers:
         name = network.plan.names[node]
         with suppress(ValueError, TimeoutError):
-            answer = control_socket.ask(network.run.directory, name, "status")
+            answer = daemon_files.ask(network.run.directory, name, "status")
             if row := scheme.flow_row(network.topology, node, answer["protocol"]):
                 rows.append({"node": name, **row})
     return rows

@@ -9,10 +9,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from weft.testbed.node_daemon import control_socket
+from weft.testbed.node_daemon import daemon_files
 from weft.testbed.node_daemon.counters import FILE, DaemonCounters
 from weft.testbed.node_daemon.daemon import REKEY
-from weft.testbed.node_daemon.daemon_set import Daemons
+from weft.testbed.node_daemon.daemon_files import Daemons
 from weft.testbed.node_daemon.supervisor import NAME, READY, START_S, STOP_S
 from weft.testbed.runs import isolated_python, private_files
 from weft.testbed.runs.run import ENVIRONMENT, RunRecord
@@ -143,7 +143,7 @@ def status(directory: Path, name: str) -> dict[str, Any]:
     Raises:
         ValueError: the node has no daemon.
     """
-    return control_socket.ask(directory, name, "status")
+    return daemon_files.ask(directory, name, "status")
 
 
 def rekey(directory: Path, names: Iterable[str]) -> None:
@@ -153,12 +153,12 @@ def rekey(directory: Path, names: Iterable[str]) -> None:
         ValueError: a daemon cannot read them.
     """
     for name in names:
-        if control_socket.holder(directory, name) is not None:
-            control_socket.ask(directory, name, REKEY)
+        if daemon_files.holder(directory, name) is not None:
+            daemon_files.ask(directory, name, REKEY)
 
 
 def _request(directory: Path, request: str) -> dict[str, Any]:
     """Return the supervisor's answer to `request`."""
-    if control_socket.holder(directory, NAME) is None:
+    if daemon_files.holder(directory, NAME) is None:
         raise ValueError(f"run {directory.name} has no daemons, or their supervisor has died")
-    return control_socket.ask(directory, NAME, request, START_S + STOP_S)
+    return daemon_files.ask(directory, NAME, request, START_S + STOP_S)

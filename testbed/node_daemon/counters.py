@@ -1,4 +1,4 @@
-"""One row of counters for each node, in a file that every process of a run maps.
+"""Counters of each node, in a file that every process of a run maps, and their writer in a daemon.
 
 A daemon counts in its row, so that others read the counters at no cost to it.  A counter is one
 aligned 64-bit word, read whole; two counters of a row may be read before and after a change.
@@ -6,13 +6,23 @@ aligned 64-bit word, read whole; two counters of a row may be read before and af
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
+import traceback
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from weft.daemons.core.actions import Action
+from weft.daemons.core.contract import Adjacencies
 from weft.testbed.runs import private_files
+
+if TYPE_CHECKING:
+    from weft.testbed.node_daemon.sealed_channel import PortChannel
 
 FILE = "counters"
 # upper ends of all but the last class
@@ -119,3 +129,149 @@ class DaemonCounters:
         """Unmap the file."""
         self._words.release()
         self._map.close()
+
+
+TICKS, LATENESS, WORST_LATE_US, LATE_TICKS, SENT, RECEIVED = (
+    COLUMNS[name]
+    for name in ("ticks", "lateness", "worst_late_us", "late_ticks", "sent", "received")
+)
+NODE_COLUMNS = {COLUMNS[name] for name in OF_NODE}
+
+
+class NodeCounters:
+    """The row `cells`, reset except for the counters of the node.
+
+    interval_s: a tick that is later than this counts as late.
+    """
+
+    def __init__(self, cells: memoryview, interval_s: float) -> None:
+        self._cells = cells
+        for number in range(len(cells)):
+            if number not in NODE_COLUMNS:
+                cells[number] = 0
+        self._interval_s = self._permitted_s = interval_s
+        self._worst_late_us = 0
+        self._losses = 0
+
+    def set(self, **values: int) -> None:
+        """Set these columns."""
+        for name, value in values.items():
+            self._cells[COLUMNS[name]] = value
+
+    def add(self, name: str) -> None:
+        """Add one to this column."""
+        self._cells[COLUMNS[name]] += 1
+
+    def tick(self, late_s: float, sent: int, received: int) -> None:
+        """Count a tick by its lateness; `sent` and `received` are totals of packets."""
+        cells = self._cells
+        late_us = int(late_s * 1e6)
+        cells[SENT] = sent
+        cells[RECEIVED] = received
+        cells[TICKS] += 1
+        cells[LATENESS + bisect_left(LATENESS_US, late_us)] += 1
+        if late_us > self._worst_late_us:
+            cells[WORST_LATE_US] = self._worst_late_us = late_us
+        if late_s > self._permitted_s:
+            cells[LATE_TICKS] += 1
+
+    def slow_down(self, factor: int) -> None:
+        """Count ticks of a timer with `factor` times the interval by the interval itself."""
+        self._permitted_s = self._interval_s * (2 - factor)
+
+    def show(self, adjacencies: Adjacencies, routes: int, now: float) -> None:
+        """Write the counts of neighbours and routes, after one has changed."""
+        promised, up, lost = adjacencies
+        self.set(
+            neighbours_expected=promised,
+            neighbours_up=up,
+            routes=routes,
+            losses=lost,
+            changed_ns=int(now * 1e9),
+        )
+        if lost != self._losses:
+            self._losses = lost
+            self.set(lost_ns=int(now * 1e9))
+
+    def status(self) -> dict[str, Any]:
+        """Return the row, JSON-able."""
+        count = {name: int(self._cells[i]) for name, i in COLUMNS.items() if name != "lateness"}
+        lateness = [int(ticks) for ticks in self._cells[LATENESS:]]
+        classes = zip((*LATENESS_US, 0), lateness, strict=True)
+        return {
+            **count,
+            "converged": bool(count["converged"]),
+            "real_time": bool(count["real_time"]),
+            "lateness": {
+                f"<={us}us" if us else f">{LATENESS_US[-1]}us": ticks for us, ticks in classes
+            },
+        }
+
+
+MOST_TRACEBACKS = 8  # logged
+
+
+class LostPackets:
+    """The lost packets of one daemon."""
+
+    def __init__(
+        self, counters: NodeCounters, log: Callable[[str], None], channels: Sequence[PortChannel]
+    ) -> None:
+        """counters: its row; log: writes a line; channels: of its ports."""
+        self._counters = counters
+        self._log = log
+        self._refusals = [channel.dropped for channel in channels]
+        self._dropped: Counter[str] = Counter()
+        self._refused = 0
+        self._raised: set[str] = set()
+
+    def on_sending(self, error: OSError) -> None:
+        """Count a packet that could not be sent; most often its device is down."""
+        why = errno.errorcode.get(error.errno or 0, str(error))
+        if why not in self._dropped:
+            self._log(f"packets dropped on sending: {error.strerror}")
+        self._dropped[why] += 1
+        self._counters.set(dropped=self._dropped.total())
+
+    def on_handling(self, what: str = "packet") -> None:
+        """Count a packet, or another `what`, that raised the current exception; log new ones."""
+        self._counters.add("packets_failed")
+        text = traceback.format_exc().rstrip()
+        if text not in self._raised and len(self._raised) < MOST_TRACEBACKS:
+            self._raised.add(text)
+            self._log(f"a {what} was dropped because it raised this exception:\n{text}")
+
+    def guarded(
+        self, what: str, handle: Callable[..., Sequence[Action]], *arguments: object
+    ) -> Sequence[Action]:
+        """Return `handle(*arguments)`; if it raises, count a lost `what` and return no actions."""
+        try:
+            return handle(*arguments)
+        except Exception:
+            self.on_handling(what)
+            return ()
+
+    def look_for_refused(self) -> None:
+        """Update the count of packets that the channels refused; called at every tick."""
+        if any(self._refusals):
+            self._count_refused()
+
+    def _count_refused(self) -> None:
+        reasons = self._refused_by_reason()
+        if reasons.total() == self._refused:
+            return
+        if not self._refused:
+            self._log(f"packets refused: {', '.join(reasons)}; `weft status` counts them")
+        self._refused = reasons.total()
+        self._counters.set(refused=self._refused)
+
+    def status(self) -> dict[str, Any]:
+        """Return the counts by reason, JSON-able."""
+        return {
+            "dropped": dict(self._dropped),
+            "refused": dict(self._refused_by_reason()),
+        }
+
+    def _refused_by_reason(self) -> Counter[str]:
+        """Return the refused packets of all channels, by reason."""
+        return sum(self._refusals, Counter())

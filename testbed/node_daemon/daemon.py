@@ -35,14 +35,12 @@ from weft.testbed.linux import clock, fib, netlink, netns
 from weft.testbed.linux.interface import NodeInterfaces
 from weft.testbed.linux.libbpf import BpfError
 from weft.testbed.node_daemon import linux_capabilities
-from weft.testbed.node_daemon.control_socket import Lock, Log, NeighbourFile, Requests
+from weft.testbed.node_daemon.counters import LostPackets, NodeCounters
 from weft.testbed.node_daemon.credentials import Credentials
-from weft.testbed.node_daemon.link_news import LinkChanged, LinkNews
+from weft.testbed.node_daemon.daemon_files import Lock, Log, NeighbourFile, Requests
 from weft.testbed.node_daemon.linux_capabilities import NodeMaps
-from weft.testbed.node_daemon.lost_packets import LostPackets
-from weft.testbed.node_daemon.node_counters import NodeCounters
 from weft.testbed.node_daemon.sliced_changes import Slices
-from weft.testbed.node_daemon.sockets import PortSockets
+from weft.testbed.node_daemon.sockets import LinkChanged, LinkNews, PortSockets
 
 SWEEP_S = 5.0
 REPAIR_S = 1.0

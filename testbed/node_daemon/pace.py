@@ -19,8 +19,8 @@ from collections.abc import Callable
 from math import inf
 from pathlib import Path
 
-from weft.testbed.node_daemon import usable_time
-from weft.testbed.node_daemon.usable_time import ProcessorUse
+from weft.testbed.node_daemon import watchdog
+from weft.testbed.node_daemon.watchdog import ProcessorUse
 
 LOOK_S = 0.25
 MOST_RUN, MOST_WAIT = 0.75, 0.3  # the rest is for what comes at once
@@ -41,7 +41,7 @@ def own_share() -> float:
 
 def own_use() -> ProcessorUse:
     """Return what this process has used."""
-    return usable_time.read(os.getpid())
+    return watchdog.processor_use(os.getpid())
 
 
 class Pace:

@@ -16,10 +16,19 @@ A message that does not verify is dropped without an answer, and counted.  A tok
 neighbour passes MESSAGES_PER_S, so that a faulty neighbour does not starve the others.
 
 All daemons of a run share one key: it excludes other processes, not a compromised node.
+
+Incarnations and sequence numbers must not fall when a daemon restarts.  They are a row of words for
+each node, in a file of the run that every process maps, as in counters.py.  Each number is one
+aligned word, written when it changes, so that it survives its daemon.  A message to one daemon
+cannot be replayed to the next, and a wall clock that is set back makes no incarnation smaller.
+
+    incarnation, then for each port: last number sent, and the largest number received by neighbour
 """
 
 from __future__ import annotations
 
+import mmap
+import os
 import struct
 
 # hashlib.blake2s without hashlib, which loads OpenSSL: 3 MB that no daemon needs
@@ -27,13 +36,13 @@ from _blake2 import blake2s
 from _operator import _compare_digest as same  # likewise hmac.compare_digest
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import inf
+from pathlib import Path
 from typing import Protocol
 
 from weft.daemons.core import wire
 from weft.testbed.linux import clock
-from weft.testbed.node_daemon.sequence_file import SequenceRow
 
 COOKIE_BYTES, TAG_BYTES = 4, 12
 END = struct.Struct(f">QI{COOKIE_BYTES}s")  # number, sender, cookie
@@ -246,3 +255,71 @@ class Bare:
                 return frame
         self.dropped[TOO_MANY] += 1
         return None
+
+
+SEQUENCE_FILE = "sequences"
+WORD = 8
+
+
+def row_words(neighbours: Iterable[int]) -> int:
+    """Return the length of a node's row; `neighbours`: their number at each port."""
+    return 1 + sum(1 + count for count in neighbours)
+
+
+def create_sequences(directory: Path, nodes: int, words_each: int) -> None:
+    """Create the file for `nodes` nodes."""
+    with open(
+        os.open(
+            directory / SEQUENCE_FILE, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600
+        ),
+        "r+b",
+    ) as file:
+        file.write(words_each.to_bytes(WORD, "little"))
+        file.truncate((1 + nodes * words_each) * WORD)
+
+
+class SequenceRow:
+    """The words of one node.
+
+    ports: the neighbours at each port.
+    """
+
+    def __init__(self, words: memoryview, ports: Mapping[int, Iterable[int]]) -> None:
+        self._words = words
+        self._indexes: dict[int, tuple[int, dict[int, int]]] = {}
+        first = 1
+        for port in sorted(ports):
+            near = sorted(ports[port])
+            received = {node: first + 1 + i for i, node in enumerate(near)}
+            self._indexes[port] = first, received
+            first += 1 + len(near)
+
+    def next_incarnation(self) -> int:
+        """Return the larger of the ns since 1970 and the last incarnation + 1; record it."""
+        self._words[0] = incarnation = max(clock.wall_ns(), self._words[0] + 1)
+        return incarnation
+
+    def at(self, port: int) -> tuple[memoryview, int, dict[int, int]]:
+        """Return the words and the indexes of `port`.
+
+        These are the index of the last number sent, and of the largest received by neighbour.
+        """
+        return self._words, *self._indexes[port]
+
+
+class SequenceFile:
+    """The rows of a run's nodes."""
+
+    def __init__(self, directory: Path) -> None:
+        """Map the file of the run in `directory`."""
+        fd = os.open(directory / SEQUENCE_FILE, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            self._words = memoryview(mmap.mmap(fd, 0)).cast("Q")
+        finally:
+            os.close(fd)
+        self._row_words = int.from_bytes(self._words[:1].tobytes(), "little")
+
+    def row(self, node: int, ports: Mapping[int, Iterable[int]]) -> SequenceRow:
+        """Return the row of `node`; see SequenceRow."""
+        first = 1 + node * self._row_words
+        return SequenceRow(self._words[first : first + self._row_words], ports)

@@ -8,7 +8,7 @@ one more argument.  A supervisor ends its successor before it ends itself, and s
 its successor dies, so that one of the two lives unless both are killed at once.
 
 A supervisor writes to the pipe BEATS every PERIOD seconds.  It hangs, and is killed, if it has not
-written for HANGS_AFTER periods that it could have used (usable_time.py).
+written for HANGS_AFTER periods that it could have used (watchdog.py).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from weft.testbed.node_daemon.usable_time import Silences
+from weft.testbed.node_daemon.watchdog import Silences
 from weft.testbed.runs import isolated_python
 
 # periods, of a second as a rule: longer than it takes to kill a daemon that does not end

@@ -11,7 +11,7 @@ Daemons die with the supervisor (PDEATHSIG), the supervisor ends with the proces
 and all carry the run's id in their environment for `weft clean`.  LOCK is the descriptor of the
 run's lock, -1 if another process keeps the run.
 
-Requests to its control socket (control_socket.py) are `start NODE`, `stop NODE`, `kill NODE` and
+Requests to its socket (daemon_files.py) are `start NODE`, `stop NODE`, `kill NODE` and
 `restart NODE`; the answer has `error` after a failure.
 """
 
@@ -32,15 +32,13 @@ from typing import Any
 from weft.daemons.core.node_config import NodeConfig
 from weft.testbed.linux import clock
 from weft.testbed.linux.process import allow_descriptors
-from weft.testbed.node_daemon import control_socket, daemon_set, successor
-from weft.testbed.node_daemon.child_process import Child, gaps, real_time, run
+from weft.testbed.node_daemon import daemon_files, successor
+from weft.testbed.node_daemon.child_process import Child, gaps, real_time, rehearse, run
 from weft.testbed.node_daemon.counters import COLUMNS, FILE, DaemonCounters
 from weft.testbed.node_daemon.credentials import RunCredentials
 from weft.testbed.node_daemon.daemon import Daemon
-from weft.testbed.node_daemon.linux_capabilities import NodeMaps
+from weft.testbed.node_daemon.linux_capabilities import NodeMaps, Programs
 from weft.testbed.node_daemon.loop import Loop
-from weft.testbed.node_daemon.programs import Programs
-from weft.testbed.node_daemon.rehearsal import rehearse
 from weft.testbed.node_daemon.successor import NO_SUCCESSOR
 from weft.testbed.node_daemon.watchdog import LOOK_S, Hangs, Restarts
 
@@ -87,11 +85,11 @@ class Supervisor:
             owner: the process with which the supervisor ends; 0: none.
             lock: descriptor that a successor holds (-1: none); None: nothing that dies is replaced.
         """
-        self._place = control_socket.Lock(directory, NAME)
+        self._place = daemon_files.Lock(directory, NAME)
         self._directory = directory
-        self._daemons = daemon_set.read(directory)
+        self._daemons = daemon_files.read_daemons(directory)
         self._counters = DaemonCounters(directory / FILE)
-        self._log = control_socket.Log(directory, NAME)
+        self._log = daemon_files.Log(directory, NAME)
         self._credentials = RunCredentials(directory)
         self._programs = Programs(
             self._daemons.program, self._daemons.first_switch, self._daemons.transit
@@ -108,7 +106,7 @@ class Supervisor:
         self._lock = lock
         self._successor = NO_SUCCESSOR
         self._owner = os.pidfd_open(owner) if owner else -1
-        self._requests = control_socket.Requests(directory, NAME)
+        self._requests = daemon_files.Requests(directory, NAME)
         self._poll = self._new_poll()
 
     def _new_poll(self) -> select.epoll:
@@ -140,7 +138,7 @@ class Supervisor:
         nodes = []
         for node, interfaces in self._daemons.interfaces.items():
             cells = self._counters.cells(node)
-            control_socket.wait_until_ended(self._directory, interfaces.name, STOP_S)
+            daemon_files.wait_until_ended(self._directory, interfaces.name, STOP_S)
             if cells[REQUIRED]:
                 cells[DEATHS] += bool(cells[PID])
                 cells[RESTARTS] += 1
@@ -398,26 +396,26 @@ class Supervisor:
 
         Daemons that share the process of a hanging one die with it, and are started again.
         """
-        if (pid := control_socket.holder(self._directory, name)) is not None:
+        if (pid := daemon_files.holder(self._directory, name)) is not None:
             try:
                 self._stop(name)
             except TimeoutError:
                 self._successor.beat()
                 os.kill(pid, signal.SIGKILL)
-                control_socket.wait_until_ended(self._directory, name, STOP_S)
+                daemon_files.wait_until_ended(self._directory, name, STOP_S)
         return self._start(name)
 
     def _stop(self, name: str) -> dict[str, Any]:
         self._want(self._daemons.node(name), False)
         self._successor.beat()  # each of the two may take seconds
-        control_socket.ask(self._directory, name, "stop")
-        control_socket.wait_until_ended(self._directory, name, STOP_S)
+        daemon_files.ask(self._directory, name, "stop")
+        daemon_files.wait_until_ended(self._directory, name, STOP_S)
         return {}
 
     def _kill(self, name: str) -> dict[str, Any]:
         """Kill a daemon; one that shares its process is only stopped."""
         node = self._daemons.node(name)
-        pid = control_socket.holder(self._directory, name)
+        pid = daemon_files.holder(self._directory, name)
         if pid is None:
             raise ValueError(f"{name} has no daemon")
         if any(child.pid == pid and len(child.nodes) > 1 for child in self._children.values()):
@@ -425,7 +423,7 @@ class Supervisor:
         self._want(node, False)
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-        control_socket.wait_until_ended(self._directory, name, STOP_S)
+        daemon_files.wait_until_ended(self._directory, name, STOP_S)
         self._clear(node, pid)
         return {}
 

@@ -13,8 +13,8 @@ import numpy as np
 from weft.daemons.core.node_config import routers
 from weft.testbed.linux import clock
 from weft.testbed.network.network import RunningNetwork
-from weft.testbed.node_daemon.control_socket import NEIGHBOUR_FILE
 from weft.testbed.node_daemon.counters import COLUMNS, FILE, WORDS, DaemonCounters
+from weft.testbed.node_daemon.daemon_files import NEIGHBOUR_FILE
 from weft.testbed.observe.stream_event import StreamEvent
 from weft.testbed.plan.plane_selection import has_daemons
 

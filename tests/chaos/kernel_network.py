@@ -24,7 +24,7 @@ from weft.experiments.engines import reachability
 from weft.experiments.engines.predicted_paths import both_ways
 from weft.testbed.data_plane.data_plane import DataPlane, program_of
 from weft.testbed.linux import clock, fib, netns
-from weft.testbed.node_daemon import control, control_socket
+from weft.testbed.node_daemon import control, daemon_files
 
 if TYPE_CHECKING:
     from weft.testbed.mininet.net import Net
@@ -155,7 +155,7 @@ class KernelNetwork(FaultyNetwork):
     def pids(self) -> dict[str, int]:
         """Return the process of each running daemon, by the name of its node."""
         names = self.net.network.plan.names
-        pids = {name: control_socket.holder(self.directory, name) for name in names}
+        pids = {name: daemon_files.holder(self.directory, name) for name in names}
         return {name: pid for name, pid in pids.items() if pid}
 
     def settle(self, moment: str) -> None:

@@ -37,7 +37,7 @@ from weft.testbed.linux.clock import wait_until
 from weft.testbed.network import scheme_change
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.network.status import wait_until_converged
-from weft.testbed.node_daemon import control_socket
+from weft.testbed.node_daemon import daemon_files
 from weft.testbed.plan.network_plan import mac
 from weft.testbed.traffic import flows
 from weft.topologies.core.address import dotted
@@ -318,7 +318,7 @@ def test_a_spines_request_waits_in_the_queue_of_its_port_or_passes_it(
     assert net.topology.neighbours(12)[0] == (9,)
 
     def requests(name: str, kind: str) -> int:
-        return control_socket.ask(net.run.directory, name, "status")["protocol"]["ears"][kind]
+        return daemon_files.ask(net.run.directory, name, "status")["protocol"]["ears"][kind]
 
     def left() -> int:
         port = counters(net, f"{spine}-eth0")

@@ -12,9 +12,9 @@ from weft.daemons.routing import dr
 from weft.testbed.linux import fib, netns
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.network.network import RunningNetwork
-from weft.testbed.node_daemon import control, daemon_set
+from weft.testbed.node_daemon import control, daemon_files
+from weft.testbed.node_daemon.child_process import rehearse
 from weft.testbed.node_daemon.counters import FILE, DaemonCounters
-from weft.testbed.node_daemon.rehearsal import rehearse
 from weft.testbed.node_daemon.sockets import ROUTINE, URGENT
 from weft.testbed.traffic.iperf import IperfSpec, iperf
 from weft.topologies import build
@@ -130,13 +130,13 @@ def test_a_rehearsal_leaves_nothing_and_takes_nothing(routed):
     directory, rehearsal = routed.run.directory, routed.run.directory / "rehearsal"
     assert not rehearsal.exists()
     assert "0 routes of a daemon before it" in (directory / "log" / "h11.log").read_text()
-    first = [0, *daemon_set.read(directory).configs[0].ports[0][1][:2]]
+    first = [0, *daemon_files.read_daemons(directory).configs[0].ports[0][1][:2]]
     for node in first:
         control.kill(directory, f"h{node}")
     with ExitStack() as opened:
         there = [opened.enter_context(routed.at(node)) for node in first]
         before = [fib.routes(one) for one in there]
-        daemons = daemon_set.read(directory)
+        daemons = daemon_files.read_daemons(directory)
         rehearse(rehearsal, daemons)
         assert [fib.routes(one) for one in there] == before
         for node, one in zip(first, there, strict=True):
@@ -191,4 +191,4 @@ def test_counters_that_are_not_there_are_not_found(tmp_path):
 
 def test_a_run_without_daemons_says_so():
     with pytest.raises(ValueError, match=r"no daemon belongs to 'h0': no node of this run has one"):
-        daemon_set.Daemons({}, {}).node("h0")
+        daemon_files.Daemons({}, {}).node("h0")

@@ -18,9 +18,16 @@ from weft.daemons.core import wire
 from weft.testbed.linux import clock, fib, netns, tc
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.network.network import RunningNetwork
-from weft.testbed.node_daemon import control, daemon_set, keys
-from weft.testbed.node_daemon.sealed_channel import AHEAD_NS, FORGED, FUTURE, REPLAYED, Sealed
-from weft.testbed.node_daemon.sequence_file import SequenceRow, words
+from weft.testbed.node_daemon import control, credentials, daemon_files
+from weft.testbed.node_daemon.sealed_channel import (
+    AHEAD_NS,
+    FORGED,
+    FUTURE,
+    REPLAYED,
+    Sealed,
+    SequenceRow,
+    row_words,
+)
 from weft.testbed.node_daemon.sockets import FRAME_BYTES, ROUTINE, URGENT
 from weft.topologies import build
 from weft.topologies.core.link import LinkSpec, Mbps
@@ -124,14 +131,14 @@ def test_what_a_neighbour_said_is_believed_once(routed: RunningNetwork) -> None:
 def forged(network: RunningNetwork, node: int, port: int, number: int) -> bytes:
     """Return a message in the name of `node` that carries `number`, of a process that has the run's
     key."""
-    interface = daemon_set.read(network.run.directory).interfaces[node].ports[port]
-    own = SequenceRow(memoryview(bytearray(8 * words([1]))).cast("Q"), {port: [node]})
+    interface = daemon_files.read_daemons(network.run.directory).interfaces[node].ports[port]
+    own = SequenceRow(memoryview(bytearray(8 * row_words([1]))).cast("Q"), {port: [node]})
     memory, sent, _ = own.at(port)
     memory[sent] = number - 1
     with mock.patch.object(clock, "monotonic_ns", return_value=0):
-        return Sealed(node, port, interface.link, keys.read(network.run.directory), own).seal(
-            bytes(4)
-        )
+        return Sealed(
+            node, port, interface.link, credentials.read_keys(network.run.directory), own
+        ).seal(bytes(4))
 
 
 def test_one_message_of_a_process_that_has_the_key_ends_no_adjacency(

@@ -15,7 +15,7 @@ import pytest
 from weft.testbed.linux.process import CAP_NET_ADMIN
 from weft.testbed.network import foreground
 from weft.testbed.network.network import RunningNetwork
-from weft.testbed.node_daemon import control, control_socket
+from weft.testbed.node_daemon import control, daemon_files
 from weft.testbed.node_daemon.supervisor import NAME
 from weft.testbed.runs.node_command import REMOTE_SHELL
 from weft.testbed.runs.run import runs
@@ -56,7 +56,7 @@ def test_whoever_is_no_friend_gets_nowhere(routed, tmp_path):
     # Nonsense is answered with what would be right.
     for words in NONSENSE:
         with pytest.raises(ValueError, match="is no request; write start NODE, or stop, kill or"):
-            control_socket.ask(routed.run.directory, NAME, words)
+            daemon_files.ask(routed.run.directory, NAME, words)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as unnamed:
         for words in NONSENSE:
             unnamed.sendto(words.encode(), str(routed.run.directory / f"{NAME}.sock"))
@@ -79,7 +79,7 @@ def test_whoever_is_no_friend_gets_nowhere(routed, tmp_path):
             unnamed.sendto(words, where)
     for words in ("degraded 99 1", "degraded 1", "degraded \N{SUPERSCRIPT TWO} 1"):
         with pytest.raises(ValueError, match="h0: "):
-            control_socket.ask(routed.run.directory, "h0", words)
+            daemon_files.ask(routed.run.directory, "h0", words)
 
     # A daemon that is refused, as the node has one, takes nothing from that one.
     before = routed.rows()[0]

@@ -8,7 +8,7 @@ import pytest
 
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.network.network import RunningNetwork
-from weft.testbed.node_daemon.control_socket import Log
+from weft.testbed.node_daemon.daemon_files import Log
 from weft.topologies import build
 
 

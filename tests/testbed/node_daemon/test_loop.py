@@ -18,15 +18,19 @@ from weft.daemons.core.actions import NOTHING, UNCHANGED, Action, Note
 from weft.daemons.core.events import DaemonEvent, DestinationInUse
 from weft.daemons.core.wire import MalformedMessage
 from weft.testbed.linux import clock
-from weft.testbed.node_daemon.counters import COLUMNS, WORDS
+from weft.testbed.node_daemon.counters import (
+    COLUMNS,
+    MOST_TRACEBACKS,
+    WORDS,
+    LostPackets,
+    NodeCounters,
+)
 from weft.testbed.node_daemon.daemon import Daemon
 from weft.testbed.node_daemon.loop import TURN_S, Loop
-from weft.testbed.node_daemon.lost_packets import MOST_TRACEBACKS, LostPackets
-from weft.testbed.node_daemon.node_counters import NodeCounters
 from weft.testbed.node_daemon.pace import Pace
 from weft.testbed.node_daemon.sealed_channel import Bare
 from weft.testbed.node_daemon.sockets import SIOCGSTAMPNS, TIMESPEC
-from weft.testbed.node_daemon.usable_time import ProcessorUse
+from weft.testbed.node_daemon.watchdog import ProcessorUse
 
 
 class Machine:

@@ -22,7 +22,7 @@ from weft.testbed.node_daemon.pace import (
     MOST_WAIT,
     Pace,
 )
-from weft.testbed.node_daemon.usable_time import ProcessorUse
+from weft.testbed.node_daemon.watchdog import ProcessorUse
 from weft.topologies import build
 
 DCELL = build("dcell:n=4,k=1")

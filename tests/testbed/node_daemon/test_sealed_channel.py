@@ -25,14 +25,15 @@ from weft.testbed.node_daemon.sealed_channel import (
     TOO_MANY,
     Bare,
     Sealed,
+    SequenceRow,
+    row_words,
 )
-from weft.testbed.node_daemon.sequence_file import SequenceRow, words
 
 KEY, OTHER = b"k" * 32, b"o" * 32
 
 
 def row(near: tuple[int, ...]) -> SequenceRow:
-    return SequenceRow(memoryview(bytearray(8 * words([len(near)]))).cast("Q"), {0: near})
+    return SequenceRow(memoryview(bytearray(8 * row_words([len(near)]))).cast("Q"), {0: near})
 
 
 def end(

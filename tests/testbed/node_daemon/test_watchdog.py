@@ -17,17 +17,20 @@ from weft.testbed.linux.clock import wait_until
 from weft.testbed.measure.fidelity import FAIL, Fidelity
 from weft.testbed.network import clean
 from weft.testbed.network.network import RunningNetwork
-from weft.testbed.node_daemon import control, control_socket
+from weft.testbed.node_daemon import control, daemon_files
 from weft.testbed.node_daemon.successor import HANGS_AFTER as SUPERVISOR_HANGS_AFTER
 from weft.testbed.node_daemon.successor import Successor, watch
-from weft.testbed.node_daemon.usable_time import ProcessorUse, Silences, read, usable_s
 from weft.testbed.node_daemon.watchdog import (
     FIRST_S,
     FORGIVEN_S,
     HANGS_AFTER,
     LONGEST_S,
     Hangs,
+    ProcessorUse,
     Restarts,
+    Silences,
+    processor_use,
+    usable_s,
 )
 from weft.topologies import build
 
@@ -105,7 +108,7 @@ def test_the_time_that_a_process_could_have_used_is_never_negative_nor_longer_th
         for ran_s, waited_s in ((0, 0), (0, 9), (9, 0), (9, 9), (0.3, 0.3)):
             after = ProcessorUse(state, int(ran_s * 1e9), int(waited_s * 1e9))
             assert 0 <= usable_s(ProcessorUse(state, 0, 0), after, 1.0) <= 1.0
-    assert read(2**22 + 1) == ("X", 0, 0), "there is no such process"
+    assert processor_use(2**22 + 1) == ("X", 0, 0), "there is no such process"
 
 
 @pytest.fixture
@@ -177,7 +180,7 @@ def test_a_supervisor_that_waits_for_a_processor_is_left_alone_and_ended_if_it_i
         looks += 1
         if looks == 4 * SUPERVISOR_HANGS_AFTER:
             enough.set()
-        return read(pid)
+        return processor_use(pid)
 
     monkeypatch.setattr("weft.testbed.node_daemon.successor.Silences", lambda: Silences(count))
     reasons: list[str] = []
@@ -257,12 +260,12 @@ def test_what_dies_hangs_or_loses_its_supervisor_is_back_and_counted(routed):
     control.start(directory, "h1")
 
     # The supervisor, and then its successor.
-    supervisor = control_socket.holder(directory, "supervisor")
+    supervisor = daemon_files.holder(directory, "supervisor")
     with Fidelity(routed) as fidelity:
         os.kill(supervisor, signal.SIGKILL)
         wait_until(
             "there is another",
-            lambda: control_socket.holder(directory, "supervisor") not in (None, supervisor),
+            lambda: daemon_files.holder(directory, "supervisor") not in (None, supervisor),
         )
         wait_until(
             "all are back", lambda: all(row.pid and row.restarts for row in routed.rows().values())
@@ -271,7 +274,7 @@ def test_what_dies_hangs_or_loses_its_supervisor_is_back_and_counted(routed):
     assert {one.name for one in fidelity.report.components if one.verdict == FAIL} >= {
         "daemons died", "daemons restarted", "supervisors lost",
     }  # fmt: skip
-    second = control_socket.holder(directory, "supervisor")
+    second = daemon_files.holder(directory, "supervisor")
     watchers = (
         set(clean.processes(routed.run.id, []))
         - {row.pid for row in routed.rows().values()}
@@ -292,7 +295,7 @@ def test_a_supervisor_that_hangs_is_ended_and_succeeded():
     network = RunningNetwork.create(build("dcell:n=3,k=1"), None, scheme="dr", packed=1)
     try:
         supervisor, before = (
-            control_socket.holder(network.run.directory, "supervisor"),
+            daemon_files.holder(network.run.directory, "supervisor"),
             routes(network),
         )
         with Fidelity(network) as fidelity:
@@ -300,7 +303,7 @@ def test_a_supervisor_that_hangs_is_ended_and_succeeded():
             wait_until(
                 "there is another",
                 lambda: (
-                    control_socket.holder(network.run.directory, "supervisor")
+                    daemon_files.holder(network.run.directory, "supervisor")
                     not in (None, supervisor)
                 ),
                 timeout_s=90,
@@ -329,7 +332,7 @@ def test_where_nobody_is_to_be_replaced_the_dead_stay_dead_and_are_told():
             wait_until("h0 is counted", lambda: network.rows()[0].deaths == 1)
         assert (fidelity.verdict, fidelity.report.worst.name) == (FAIL, "daemons died")
         with Fidelity(network) as fidelity:
-            os.kill(control_socket.holder(network.run.directory, "supervisor"), signal.SIGKILL)
+            os.kill(daemon_files.holder(network.run.directory, "supervisor"), signal.SIGKILL)
             wait_until(
                 "no daemon is left", lambda: not theirs & set(clean.processes(network.run.id, []))
             )

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from weft.daemons.core.actions import NeighbourNote
-from weft.testbed.node_daemon.control_socket import NEIGHBOUR_FILE, NeighbourFile
+from weft.testbed.node_daemon.daemon_files import NEIGHBOUR_FILE, NeighbourFile
 from weft.testbed.observe import daemon_changes, kernel_changes
 from weft.testbed.observe.daemon_changes import DaemonLogs
 from weft.testbed.observe.live_outages import LOST, LiveOutages, PingedPair, spread

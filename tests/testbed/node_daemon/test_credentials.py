@@ -9,22 +9,22 @@ from pathlib import Path
 import pytest
 
 from weft.testbed.linux import clock
-from weft.testbed.node_daemon import keys, sequence_file
-from weft.testbed.node_daemon.sequence_file import SequenceFile
+from weft.testbed.node_daemon import credentials, sealed_channel
+from weft.testbed.node_daemon.sealed_channel import SequenceFile
 
 
 def test_a_key_is_for_its_owner_alone_and_drawn_anew_each_time(tmp_path: Path) -> None:
-    keys.create(tmp_path)
-    (first,) = keys.read(tmp_path)
-    assert stat.S_IMODE((tmp_path / keys.FILE).stat().st_mode) == 0o600
-    keys.create(tmp_path)
-    assert keys.read(tmp_path) != (first,)
+    credentials.create_keys(tmp_path)
+    (first,) = credentials.read_keys(tmp_path)
+    assert stat.S_IMODE((tmp_path / credentials.KEY_FILE).stat().st_mode) == 0o600
+    credentials.create_keys(tmp_path)
+    assert credentials.read_keys(tmp_path) != (first,)
 
 
 def test_whoever_reads_during_a_replacement_opens_what_others_seal(tmp_path: Path) -> None:
-    keys.create(tmp_path)
-    seen = [keys.read(tmp_path)]
-    keys.rotate(tmp_path, lambda: seen.append(keys.read(tmp_path)))
+    credentials.create_keys(tmp_path)
+    seen = [credentials.read_keys(tmp_path)]
+    credentials.rotate_keys(tmp_path, lambda: seen.append(credentials.read_keys(tmp_path)))
     old, new = seen[0][0], seen[-1][0]
     assert seen == [(old,), (old, new), (new, old), (new,)]
     for before, after in pairwise(seen):  # some have read the one, some the other
@@ -33,37 +33,39 @@ def test_whoever_reads_during_a_replacement_opens_what_others_seal(tmp_path: Pat
 
 
 def test_what_a_daemon_does_not_obey_leaves_both_keys(tmp_path: Path) -> None:
-    keys.create(tmp_path)
+    credentials.create_keys(tmp_path)
     told = iter([None])
 
     def tell() -> None:
         next(told)
 
     with pytest.raises(StopIteration):
-        keys.rotate(tmp_path, tell)
-    assert len(keys.read(tmp_path)) == 2
-    keys.rotate(tmp_path, lambda: None)
-    assert len(keys.read(tmp_path)) == 1
+        credentials.rotate_keys(tmp_path, tell)
+    assert len(credentials.read_keys(tmp_path)) == 2
+    credentials.rotate_keys(tmp_path, lambda: None)
+    assert len(credentials.read_keys(tmp_path)) == 1
 
 
 def test_without_keys_there_is_none_to_replace_and_a_file_must_be_there(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="has no file of keys"):
-        keys.read(tmp_path)
-    keys.create(tmp_path, authenticated=False)
-    assert keys.read(tmp_path) == ()
+        credentials.read_keys(tmp_path)
+    credentials.create_keys(tmp_path, authenticated=False)
+    assert credentials.read_keys(tmp_path) == ()
     with pytest.raises(ValueError, match="no key to replace"):
-        keys.rotate(tmp_path, lambda: None)
-    (tmp_path / keys.FILE).write_text("77\n")
+        credentials.rotate_keys(tmp_path, lambda: None)
+    (tmp_path / credentials.KEY_FILE).write_text("77\n")
     with pytest.raises(ValueError, match="no key of 32 bytes"):
-        keys.read(tmp_path)
-    (tmp_path / keys.FILE).write_text("no digits\n")
+        credentials.read_keys(tmp_path)
+    (tmp_path / credentials.KEY_FILE).write_text("no digits\n")
     with pytest.raises(ValueError, match="no key of 32 bytes"):
-        keys.read(tmp_path)
+        credentials.read_keys(tmp_path)
 
 
 def test_numbers_are_each_nodes_own_and_outlive_who_writes_them(tmp_path: Path) -> None:
     ports = {0: (1, 2, 3), 2: (9,)}
-    sequence_file.create(tmp_path, 4, sequence_file.words(len(near) for near in ports.values()))
+    sealed_channel.create_sequences(
+        tmp_path, 4, sealed_channel.row_words(len(near) for near in ports.values())
+    )
     places = set()
     for node in range(4):
         row = SequenceFile(tmp_path).row(node, ports)
@@ -81,7 +83,7 @@ def test_numbers_are_each_nodes_own_and_outlive_who_writes_them(tmp_path: Path) 
 def test_an_incarnation_rises_though_the_clock_goes_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sequence_file.create(tmp_path, 1, 1)
+    sealed_channel.create_sequences(tmp_path, 1, 1)
     monkeypatch.setattr(clock, "wall_ns", lambda: 10**18)
     assert SequenceFile(tmp_path).row(0, {}).next_incarnation() == 10**18
     monkeypatch.setattr(clock, "wall_ns", lambda: 5)
