@@ -266,8 +266,8 @@ def _played(lab: Lab, scheme: str, progress: Callable[[str], None]) -> Played:
 
 def _check_inside(arguments: Namespace) -> int:
     """Play a lab on the kernel for virtual time, and send the results to the host."""
-    from weft.experiments.cli.guest_output import STAGE
     from weft.experiments.cli.lab_commands import checked_scheme
+    from weft.experiments.cli.virtual_up import STAGE
     from weft.experiments.runner.console import say
     from weft.testbed.labs.report import sent
     from weft.testbed.uml import host_questions
@@ -301,8 +301,7 @@ def _on_virtual_kernel(
     Raises:
         FailedInside: the command failed there.
     """
-    from weft.experiments.cli.guest_output import GuestMessages
-    from weft.experiments.cli.virtual_up import MEMORY_MB
+    from weft.experiments.cli.virtual_up import MEMORY_MB, GuestMessages
     from weft.testbed.labs.report import received
     from weft.testbed.runs import isolated_python
     from weft.testbed.uml import uml

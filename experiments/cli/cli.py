@@ -32,8 +32,7 @@ COMMANDS = {  # of each module of this folder that adds some, in the order of `w
     "run_commands": {"run"},
     "simulate_commands": {"simulate"},
     "reproduce_commands": {"claims", "reproduce"},
-    "stored_commands": {"describe", "plot", "export", "report"},
-    "compare_commands": {"compare"},
+    "stored_commands": {"describe", "plot", "export", "report", "compare"},
     "network_commands": {
         *("up", "exec", "fail", "restore", "degrade", "scheme", "status", "rekey", "daemon"),
         *("restart", "down", "ps", "clean"),
@@ -42,9 +41,7 @@ COMMANDS = {  # of each module of this folder that adds some, in the order of `w
     "mpi_commands": {"hosts", "mpirun"},
     "lab_commands": {"save", "impair"},
     "check_commands": {"check", "apply"},
-    "watch_commands": {"log"},
-    "view_commands": {"events", "view"},
-    "capture_commands": {"capture", "decode"},
+    "watch_commands": {"log", "events", "view", "capture", "decode"},
     "machine_commands": {"doctor", "uml", "mn"},
     "completion": {"completion"},
 }

@@ -197,7 +197,7 @@ def checked_scheme(lab: Lab, arguments: Namespace) -> str:
 
 
 def _detach(lab: Lab, routing: str, settings: dict[str, Any], arguments: Namespace) -> int:
-    from weft.experiments.cli.view_commands import show_view
+    from weft.experiments.cli.watch_commands import show_view
     from weft.experiments.runner.console import stages
     from weft.testbed.labs import running_lab
     from weft.testbed.network.network import RunningNetwork
@@ -231,7 +231,7 @@ def _foreground(lab: Lab, routing: str, settings: dict[str, Any], *, view: bool)
     from mininet.log import setLogLevel
 
     from weft.experiments.cli import virtual_up
-    from weft.experiments.cli.view_commands import show_view
+    from weft.experiments.cli.watch_commands import show_view
     from weft.experiments.runner.console import stages
     from weft.testbed.labs import running_lab
     from weft.testbed.mininet.net import Net

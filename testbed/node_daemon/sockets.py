@@ -1,4 +1,4 @@
-"""What a daemon hears and says: news of its links, and UDP packets port by port.
+"""Sockets of a daemon: news of its links, and UDP packets port by port.
 
 Packets go to two link-local multicast groups with TTL 255.
 

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from weft.experiments.cli.guest_output import boot_progress
+from weft.experiments.cli.virtual_up import boot_progress
 from weft.experiments.runner import console, usual_time
 from weft.testbed.linux import clock
 from weft.testbed.linux.clock import wait_until
