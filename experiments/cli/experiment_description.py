@@ -7,9 +7,10 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from weft.experiments.runner import columns, definition
+from weft.experiments.runner import definition
 from weft.experiments.runner.console import duration
 from weft.experiments.runner.definition import Entry, Experiment
+from weft.experiments.runner.rows import Column, column_unit, explained, unexplained
 
 if TYPE_CHECKING:
     Entries = Sequence[Entry]
@@ -60,10 +61,10 @@ def described(experiment: Experiment, entries: Entries) -> dict[str, Any]:
     A column that is stored and not declared has an empty meaning.
     """
     names = dict.fromkeys(key for row, _ in entries for key in row)
-    strange = columns.unexplained(names, experiment.columns, experiment.sweep)
+    strange = unexplained(names, experiment.columns, experiment.sweep)
     table = [
-        *columns.explained(experiment.columns),
-        *(columns.Column(name, columns.unit(name), "") for name in strange),
+        *explained(experiment.columns),
+        *(Column(name, column_unit(name), "") for name in strange),
     ]
     return {
         "name": experiment.name,

@@ -14,9 +14,8 @@ from weft.experiments.cli.run_commands import add_measuring_options, measure
 from weft.experiments.runner import definition
 from weft.experiments.runner.console import duration, say, show
 from weft.experiments.runner.definition import Row, Run
-from weft.experiments.runner.estimate import estimates, total_s
 from weft.experiments.runner.results import Store
-from weft.experiments.runner.sweep import remaining, timed
+from weft.experiments.runner.sweep import estimates, remaining, timed, total_s
 
 if TYPE_CHECKING:
     from weft.experiments.report.claims import Claim

@@ -23,10 +23,9 @@ from weft.experiments.cli.virtual_up import check_costs
 from weft.experiments.runner import definition
 from weft.experiments.runner.console import Bar, cell, duration, notice, say, show, show_one
 from weft.experiments.runner.definition import Entry, Experiment, Row, Run, RunPlan
-from weft.experiments.runner.estimate import estimates, total_s
 from weft.experiments.runner.failures import RunFailure
 from weft.experiments.runner.results import Store
-from weft.experiments.runner.sweep import Swept, remaining, sweep, timed
+from weft.experiments.runner.sweep import Swept, estimates, remaining, sweep, timed, total_s
 
 if TYPE_CHECKING:
     Entries = list[Entry]
@@ -168,7 +167,7 @@ def _advise(experiment: Experiment, plan: RunPlan, arguments: Namespace) -> None
 
 def _differ(swept: Swept, rows: list[Row]) -> bool:
     """Measure the new rows again; print a line for each difference."""
-    from weft.experiments.runner.determinism import differences
+    from weft.experiments.runner.virtual_runs import differences
 
     lines = differences(swept.measured, rows)
     for line in lines:

@@ -52,9 +52,9 @@ from statistics import mean
 from typing import NamedTuple
 
 from weft.experiments.report.statistics import NORMAL_975, mean_and_half_width
-from weft.experiments.runner import columns
 from weft.experiments.runner.definition import COSTS, Row, Run, find
 from weft.experiments.runner.parameters import Scalar
+from weft.experiments.runner.rows import column_unit
 
 # folders with a file claims.py, and the short name of each paper
 PAPERS = {
@@ -169,7 +169,7 @@ class Query:
         """Return the unit of the figure."""
         if self.form is not Form.VALUE:
             return "%"
-        unit = columns.unit(self.column)
+        unit = column_unit(self.column)
         divided = self.over or self.by or self.against
         return "" if divided or unit in ("ratio", "fraction") else unit
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from weft.experiments.report.statistics import mean_and_half_width
-from weft.experiments.runner.columns import CIRCUMSTANCES
 from weft.experiments.runner.definition import Experiment, Row, Table
+from weft.experiments.runner.rows import CIRCUMSTANCES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

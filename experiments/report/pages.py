@@ -44,9 +44,8 @@ from weft.experiments.report.page_figures import PageFigure, page_figures
 from weft.experiments.report.published import PublishedSet
 from weft.experiments.report.reproduction import select
 from weft.experiments.report.statistics import mean_and_half_width
-from weft.experiments.runner import columns
 from weft.experiments.runner.definition import Experiment, Row, Value, assignments, find
-from weft.experiments.runner.rows import grouped
+from weft.experiments.runner.rows import column_unit, grouped, unit_suffix
 
 ROOT = Path(__file__).resolve().parents[2]
 BENCH = ROOT / "results" / "bench"
@@ -298,9 +297,9 @@ def title(column: str, head: Sequence[object]) -> str:
         return ", ".join(map(str, head))
     if column in HEADS:
         return HEADS[column]
-    unit = columns.unit(column)
+    unit = column_unit(column)
     _, unit = SCALES.get(unit, (1.0, unit))
-    name = style.words(column.removesuffix(f"_{columns.suffix(column)}"))
+    name = style.words(column.removesuffix(f"_{unit_suffix(column)}"))
     return f"{name} ({unit})" if unit not in ("", "fraction") else name
 
 
@@ -317,7 +316,7 @@ def cell(rows: Sequence[Row], column: str) -> str:
     values = [float(str(row[column])) for row in rows if row.get(column) is not None]
     if not values:
         return ""
-    unit = columns.unit(column)
+    unit = column_unit(column)
     is_cut = unit == "ms" and not any(part in column for part in UNCUT)
     if is_cut and any(row.get("unfinished") for row in rows):
         return UNFINISHED

@@ -16,9 +16,9 @@ from weft.experiments.report import figures
 from weft.experiments.report.claims import TITLES, RowsOf, all_claims, outcome, texts
 from weft.experiments.report.comparison import figures_of
 from weft.experiments.report.statistics import mean_and_half_width
-from weft.experiments.runner import columns
 from weft.experiments.runner.console import cell, duration
 from weft.experiments.runner.definition import COSTS, Entry, Experiment, Row
+from weft.experiments.runner.rows import CIRCUMSTANCES, column_unit, meaning_of
 
 StoredRows = Sequence[Entry]
 MOST_CELLS = 60  # of one table
@@ -182,11 +182,11 @@ def table(experiment: Experiment, rows: Sequence[Row]) -> str:
 def meanings(experiment: Experiment, rows: Sequence[Row]) -> str:
     """Return the meanings and units of the columns, folded away."""
     names = dict.fromkeys(
-        key for row in rows for key in row if key not in (*experiment.sweep, *columns.CIRCUMSTANCES)
+        key for row in rows for key in row if key not in (*experiment.sweep, *CIRCUMSTANCES)
     )
-    known = {name: columns.meaning_of(name, experiment.columns) for name in names}
+    known = {name: meaning_of(name, experiment.columns) for name in names}
     lines = [
-        f"<tr><td><code>{escape(name)}</code></td><td>{escape(columns.unit(name))}</td>"
+        f"<tr><td><code>{escape(name)}</code></td><td>{escape(column_unit(name))}</td>"
         f'<td class="words">{escape(meaning)}</td></tr>'
         for name, meaning in known.items()
         if meaning

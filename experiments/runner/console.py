@@ -1,20 +1,24 @@
 """Progress and tables on standard error and output: moving on a terminal, plain lines elsewhere.
 
-rich is imported at first use, so `weft --help` stays quick.
+rich is imported at first use, so `weft --help` stays quick.  Equal work takes about the time that
+it took last on this machine, since its boot: that estimates its end.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
+from pathlib import Path
 from threading import Timer
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from weft.experiments.runner import usual_time
 from weft.testbed.linux import clock
+from weft.testbed.runs import private_files
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -130,16 +134,16 @@ def stages(title: str, work: str = "") -> Iterator[Callable[[str], None]]:
     """
     began_s = clock.monotonic()
     known = bool(work) and not clock.is_virtual()  # whose times are no user's
-    usual_s = usual_time.usual_s(work) if known else None
+    expected_s = usual_s(work) if known else None
 
     def left() -> str:
-        left_s = (usual_s or 0.0) - (clock.monotonic() - began_s)
+        left_s = (expected_s or 0.0) - (clock.monotonic() - began_s)
         return f"about {duration(left_s)} left" if left_s > 0 else ""
 
     with (_plain_stages if plain() else _moving_stages)(title, left, silent=not known) as tell:
         yield tell
     if known:
-        usual_time.remember(work, clock.monotonic() - began_s)
+        remember(work, clock.monotonic() - began_s)
 
 
 @contextmanager
@@ -279,3 +283,36 @@ def cell(value: object) -> str:
         case list():
             return f"[{len(value)} values]"
     return str(value)
+
+
+MOST_ENTRIES = 200  # the oldest are forgotten
+
+
+def usual_s(work: str) -> float | None:
+    """Return the seconds that `work` took last; None if it was not done yet."""
+    return _times_s().get(work)
+
+
+def remember(work: str, seconds: float) -> None:
+    """Store the seconds that `work` took; nothing where this user has no place for a file."""
+    times_s = {name: value for name, value in _times_s().items() if name != work}
+    newest = list({**times_s, work: round(seconds, 1)}.items())[-MOST_ENTRIES:]
+    if path := _file():
+        with suppress(OSError):
+            private_files.make_folder(path.parent)
+            private_files.replace(path, json.dumps(dict(newest)).encode())
+
+
+def _times_s() -> dict[str, float]:
+    """Return the seconds by work, the oldest first."""
+    with suppress(OSError, ValueError, TypeError, AttributeError):
+        path = _file()
+        content = json.loads(path.read_text()) if path else {}
+        return {str(work): float(seconds) for work, seconds in content.items()}
+    return {}
+
+
+def _file() -> Path | None:
+    """Return a file that the next boot removes, apart from runs; None if there is no place."""
+    place = "/run" if os.geteuid() == 0 else os.environ.get("XDG_RUNTIME_DIR")
+    return Path(place) / "weft-times/times.json" if place else None

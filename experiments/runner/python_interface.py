@@ -4,18 +4,41 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from html import escape
 from pathlib import Path
+from typing import Any
 
 from weft.experiments.runner import definition
 from weft.experiments.runner.definition import Experiment, Run
 from weft.experiments.runner.failures import RunFailure
-from weft.experiments.runner.notebook_table import Rows
 from weft.experiments.runner.parameters import Scalar
 from weft.experiments.runner.provenance import code_and_machine
 from weft.experiments.runner.results import Store
 from weft.experiments.runner.sweep import remaining, sweep, timed
 from weft.experiments.runner.virtual_runs import default_clock
 from weft.testbed.mininet import mininet_topology
+
+MOST_ROWS = 100
+
+
+class Rows(list[dict[str, Any]]):
+    """Rows of results, which a notebook shows as a table."""
+
+    def _repr_html_(self) -> str:
+        columns = list(dict.fromkeys(key for row in self for key in row))
+        head = "".join(f"<th>{escape(name)}</th>" for name in columns)
+        lines = (
+            "".join(f"<td>{escape(_text(row.get(name, '')))}</td>" for name in columns)
+            for row in self[:MOST_ROWS]
+        )
+        body = "".join(f"<tr>{line}</tr>" for line in lines)
+        rest = f"<p>{len(self) - MOST_ROWS} more rows</p>" if len(self) > MOST_ROWS else ""
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{rest}"
+
+
+def _text(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
 
 Given = Scalar | Sequence[Scalar]
 build = mininet_topology.as_topology  # of a spec, a networkx graph or a Topo; needs no Mininet

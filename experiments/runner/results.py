@@ -2,7 +2,8 @@
 
 The file holds each run's row and provenance, or the reason why the run failed.  One transaction
 stores a run, so a killed sweep leaves no half of a run.  Several processes may work on one file: a
-process claims a run before it measures it, and a claim ends with the process.
+process claims a run before it measures it, and a claim ends with the process,
+whose identity is never reused, unlike its id.
 
 A new file is built under another name and then put in place.
 """
@@ -21,8 +22,35 @@ from typing import Any
 from weft.experiments.runner.definition import Entry, Experiment, Result, Row, Run
 from weft.experiments.runner.failures import RunFailure
 from weft.experiments.runner.ownership import owned_by_caller
-from weft.experiments.runner.processes import lives, myself
 from weft.experiments.runner.rows import checksum, order, provenance_of, row_of, text_of
+
+BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+def myself() -> str:
+    """Return the identity of this process: id, start time in ticks since boot, and boot id."""
+    return f"{os.getpid()}:{began(os.getpid())}:{boot()}"
+
+
+def lives(process: str) -> bool:
+    """Return True if the process with this identity runs; a zombie does not."""
+    pid, ticks, of_boot = process.split(":", 2)
+    return of_boot == boot() and bool(ticks) and ticks == began(int(pid))
+
+
+def began(pid: int) -> str:
+    """Return the start time of a process in ticks since boot; empty if it does not run."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+    return "" if fields[0] in "ZX" else fields[19]  # fields 3 and 22 of proc(5)
+
+
+def boot() -> str:
+    """Return the boot id of the machine."""
+    return BOOT.read_text(encoding="utf-8").strip()
+
 
 NAME = "results.sqlite"
 APPLICATION = int.from_bytes(b"weft")  # what `file` reads in the header

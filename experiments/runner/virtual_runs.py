@@ -4,6 +4,8 @@ Run and answer pass as JSON.  Inside, nothing of the host is writable, compiled 
 this run alone, and the environment only says where programs are, so the result depends on the code
 and the run alone.  Predictions are computed outside: a model is no part of the measurement, and
 each run would compile its code again.
+
+A run can be measured again, to check that it is repeatable.
 """
 
 from __future__ import annotations
@@ -15,8 +17,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
-from weft.experiments.runner.definition import Experiment, Result, Run, find
+from weft.experiments.runner.definition import Experiment, Result, Row, Run, find
 from weft.experiments.runner.failures import RunFailure, reason
+from weft.experiments.runner.rows import row_of, text_of
 from weft.testbed.linux import clock
 from weft.testbed.machine.machine import machine
 from weft.testbed.network.bring_up import HOP_NS
@@ -80,6 +83,27 @@ def core(number: int) -> int:
     """Return the processor for a worker; workers share processors if there are too few."""
     cores = sorted(os.sched_getaffinity(0))
     return cores[number % len(cores)]
+
+
+def differences(runs: Sequence[Run], rows: Sequence[Row]) -> list[str]:
+    """Measure `runs` again and return a line for each whose row is not the one in `rows`."""
+    stored = {row["run"]: row for row in rows}
+    lines = []
+    for run in runs:
+        outcome = measure(run).outcome
+        if not isinstance(outcome, Result):
+            lines.append(f"{run}: measured once more it failed: {outcome.reason}")
+            continue
+        row = row_of(run, outcome)
+        before = stored[run.id]
+        keys = [
+            key
+            for key in {**row, **before}
+            if text_of({key: row.get(key)}) != text_of({key: before.get(key)})
+        ]
+        if keys:
+            lines.append(f"{run}: measured once more it gives another {', '.join(sorted(keys))}")
+    return lines
 
 
 def answer(run: Run) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import ast
 import json
 from pathlib import Path
 
-from weft.experiments.runner.notebook_table import Rows
+from weft.experiments.runner.python_interface import Rows
 
 NOTEBOOK = Path(__file__).parents[2] / "examples/notebook/networks.ipynb"
 

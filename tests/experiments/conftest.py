@@ -5,7 +5,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent / "runner"))  # for the helper `quick`
 
-from weft.experiments.runner import columns, definition, results
+from weft.experiments.runner import definition, results
+from weft.experiments.runner.rows import unexplained
 
 FIND = definition.find  # tests replace it
 
@@ -20,9 +21,7 @@ def every_column_is_explained(monkeypatch):
         row = row_of(run, result)
         if run.experiment in definition._modules():
             experiment = FIND(run.experiment)
-            assert not (found := columns.unexplained(row, experiment.columns, experiment.sweep)), (
-                found
-            )
+            assert not (found := unexplained(row, experiment.columns, experiment.sweep)), found
         return row
 
     monkeypatch.setattr(results, "row_of", checked)

@@ -7,8 +7,8 @@ import pytest
 
 from weft.experiments.demo import simulated_failure
 from weft.experiments.demo.one_failure import EXPERIMENT
-from weft.experiments.runner import columns
 from weft.experiments.runner.definition import Row
+from weft.experiments.runner.rows import unexplained
 from weft.testbed.packets.simulation import FlowProgress
 
 HELLO_S, DEAD = 0.03, 3
@@ -28,7 +28,7 @@ def test_pairs_are_cut_off_until_another_path_is_found(failure: str) -> None:
     for row in by_scheme.values():
         assert row["connected_fraction"] == 1
         assert row["as_predicted"]
-        assert not columns.unexplained(row, EXPERIMENT.columns, EXPERIMENT.sweep)
+        assert not unexplained(row, EXPERIMENT.columns, EXPERIMENT.sweep)
         # 20 Mbit/s without the headers of full frames
         assert row["tcp_before_bps"] == pytest.approx(20e6 * 1448 / 1514, rel=0.01)
     cut_off, saved = by_scheme["dr"], by_scheme["bfs"]

@@ -24,8 +24,8 @@ from weft.experiments.report.claims import (
     within,
 )
 from weft.experiments.report.report import claimed
-from weft.experiments.runner import columns, definition
-from weft.experiments.runner.rows import plain
+from weft.experiments.runner import definition
+from weft.experiments.runner.rows import meaning_of, plain
 from weft.topologies import canonical
 
 D33 = "dcell:n=3,k=3"
@@ -258,7 +258,7 @@ def test_every_claim_asks_for_a_column_of_runs_that_exist(all_claims):
             continue
         experiment = definition.find(query.experiment)
         assert query.runs, name
-        assert columns.meaning_of(query.column, experiment.columns), (name, query.column)
+        assert meaning_of(query.column, experiment.columns), (name, query.column)
         assert set(query.over) <= {*experiment.axes, *claims.SETTINGS}, name
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from quick import EXPERIMENT
 
-from weft.experiments.runner import columns, definition
-from weft.experiments.runner.rows import row_of
+from weft.experiments.runner import definition
+from weft.experiments.runner.rows import CIRCUMSTANCES, column_unit, meaning_of, row_of, unexplained
 
 # A cell of every experiment that needs no kernel, as small as it goes; other parameters are those
 # of the first cell.
@@ -132,7 +132,7 @@ def literal_figures(tree: ast.AST) -> set[str]:
 def test_an_experiment_explains_its_columns_and_no_others(name):
     experiment = definition.find(name)
     assert experiment.columns
-    assert not experiment.columns.keys() & {*experiment.sweep, *columns.CIRCUMSTANCES}
+    assert not experiment.columns.keys() & {*experiment.sweep, *CIRCUMSTANCES}
     assert all(
         text and text == text.strip() and not text.endswith(".")
         for text in experiment.columns.values()
@@ -158,8 +158,7 @@ def test_every_column_that_is_written_is_explained():
     assert len(names) > 15
     found = {name: definition.find(name) for name in names}
     unexplained = {
-        name: columns.unexplained(given[name], one.columns, one.sweep)
-        for name, one in found.items()
+        name: unexplained(given[name], one.columns, one.sweep) for name, one in found.items()
     }
     assert {name: those for name, those in unexplained.items() if those} == {}
 
@@ -180,7 +179,7 @@ def test_what_a_run_gives_is_explained(name):
     (run, *_), refused = experiment.plan(given, seeds=1, engines=[engine])
     assert not refused
     row = row_of(run, experiment.carry_out(run))
-    assert columns.unexplained(row, experiment.columns, experiment.sweep) == []
+    assert unexplained(row, experiment.columns, experiment.sweep) == []
 
 
 @pytest.mark.parametrize(
@@ -197,11 +196,11 @@ def test_what_a_run_gives_is_explained(name):
     ],
 )
 def test_the_unit_is_the_end_of_the_name(name, unit):
-    assert columns.unit(name) == unit
+    assert column_unit(name) == unit
 
 
 def test_what_is_not_declared_is_seen():
     names = ["size", "seed", "area_bytes", "delays_us", "up1_load", "up_load_x"]
     declared = {"area_bytes": "its area", "up*_load": "of a layer"}
-    assert columns.unexplained(names, declared, EXPERIMENT.sweep) == ["delays_us", "up_load_x"]
-    assert columns.meaning_of("up1_load", declared) == "of a layer"
+    assert unexplained(names, declared, EXPERIMENT.sweep) == ["delays_us", "up_load_x"]
+    assert meaning_of("up1_load", declared) == "of a layer"

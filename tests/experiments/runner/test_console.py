@@ -8,7 +8,7 @@ import json
 import pytest
 
 from weft.experiments.cli.virtual_up import boot_progress
-from weft.experiments.runner import console, usual_time
+from weft.experiments.runner import console
 from weft.testbed.linux import clock
 from weft.testbed.linux.clock import wait_until
 
@@ -16,7 +16,7 @@ from weft.testbed.linux.clock import wait_until
 @pytest.fixture
 def times(tmp_path, monkeypatch):
     path = tmp_path / "private" / "times.json"
-    monkeypatch.setattr(usual_time, "_file", lambda: path)
+    monkeypatch.setattr(console, "_file", lambda: path)
     monkeypatch.setattr(console, "QUIET_S", 0.02)
     return path
 
@@ -33,7 +33,7 @@ def test_a_stage_that_goes_on_is_reported_and_how_long_it_took_last(times, said)
         tell("a kernel boots")
         wait_until("the stage is reported", lambda: said)
     assert said == ["checking: a kernel boots"]
-    usual_time.remember("check star", 100.0)
+    console.remember("check star", 100.0)
     with console.stages("checking", "check star") as tell:
         tell("a kernel boots")
         wait_until("the stage is reported", lambda: len(said) > 1)
@@ -44,10 +44,10 @@ def test_a_stage_that_goes_on_is_reported_and_how_long_it_took_last(times, said)
 def test_the_time_of_what_failed_is_not_kept(times, said):
     with pytest.raises(OSError, match="no"), console.stages("checking", "check star"):
         raise OSError("no")
-    assert usual_time.usual_s("check star") is None
+    assert console.usual_s("check star") is None
     with console.stages("checking", "check star"):
         pass
-    assert usual_time.usual_s("check star") is not None
+    assert console.usual_s("check star") is not None
 
 
 def test_no_thread_and_no_time_under_a_virtual_clock_or_without_a_name(times, said, monkeypatch):
@@ -70,19 +70,19 @@ def test_work_that_ended_in_time_says_nothing(times, said, monkeypatch):
 
 
 def test_only_the_newest_times_are_kept(times, monkeypatch):
-    monkeypatch.setattr(usual_time, "MOST_ENTRIES", 2)
+    monkeypatch.setattr(console, "MOST_ENTRIES", 2)
     for work in ("a", "b", "a", "c"):
-        usual_time.remember(work, 1.0)
+        console.remember(work, 1.0)
     assert json.loads(times.read_text()) == {"a": 1.0, "c": 1.0}
     times.write_text("[1")
-    assert usual_time.usual_s("a") is None
+    assert console.usual_s("a") is None
 
 
 def test_a_boot_ends_with_the_first_output(times, said, monkeypatch):
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO()))
     with boot_progress("boot star") as (stdout, _):
-        assert usual_time.usual_s("boot star") is None
+        assert console.usual_s("boot star") is None
         stdout.write(b"mininet> ")
-        assert usual_time.usual_s("boot star") is not None
+        assert console.usual_s("boot star") is not None
         stdout.write(b"more")
         assert stdout.stream.getvalue() == b"mininet> more"

@@ -9,8 +9,8 @@ from quick import EXPERIMENT
 
 from weft.experiments.runner.console import duration
 from weft.experiments.runner.definition import Result, discover, find
-from weft.experiments.runner.estimate import declared, estimates, total_s
 from weft.experiments.runner.results import Store
+from weft.experiments.runner.sweep import declared, estimates, total_s
 
 
 @pytest.fixture

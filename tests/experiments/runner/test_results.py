@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from quick import EXPERIMENT, measure
 
-from weft.experiments.runner import processes
+from weft.experiments.runner import results
 from weft.experiments.runner.definition import Result
 from weft.experiments.runner.failures import RunFailure
 from weft.experiments.runner.parameters import Integer
@@ -208,19 +208,19 @@ def test_a_run_that_another_process_measures_is_taken_until_that_is_stored_given
 
 
 def test_a_process_is_known_by_more_than_its_number():
-    own = processes.myself()
+    own = results.myself()
     pid, ticks, boot = own.split(":")
-    assert processes.lives(own)
-    assert not processes.lives(f"{pid}:{int(ticks) - 1}:{boot}")
-    assert not processes.lives(f"{pid}:{ticks}:another")
+    assert results.lives(own)
+    assert not results.lives(f"{pid}:{int(ticks) - 1}:{boot}")
+    assert not results.lives(f"{pid}:{ticks}:another")
     other = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
-    name = f"{other.pid}:{processes.began(other.pid)}:{boot}"
-    assert processes.lives(name)
+    name = f"{other.pid}:{results.began(other.pid)}:{boot}"
+    assert results.lives(name)
     other.kill()
     os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)
-    assert not processes.lives(name)  # a zombie
+    assert not results.lives(name)  # a zombie
     other.communicate()
-    assert not processes.lives(f"{other.pid}:{processes.began(other.pid)}:{boot}")
+    assert not results.lives(f"{other.pid}:{results.began(other.pid)}:{boot}")
 
 
 # -- what is wrong with the file
@@ -374,13 +374,12 @@ def test_what_may_not_be_written_is_read_and_named(store, own_mounts):
 def test_what_a_process_left_that_died_while_it_made_the_file_is_removed(store):
     store.root.mkdir()
     gone = subprocess.Popen(["true"])
-    dead = f"{gone.pid}-1-{processes.boot()}"
+    dead = f"{gone.pid}-1-{results.boot()}"
     gone.wait()
-    own = processes.myself().replace(":", "-")
+    own = results.myself().replace(":", "-")
     left = [store.root / f".{NAME}.{dead}.tmp{end}" for end in ("", "-wal")]
     other = (
-        store.root
-        / f".{NAME}.{os.getppid()}-{processes.began(os.getppid())}-{processes.boot()}.tmp"
+        store.root / f".{NAME}.{os.getppid()}-{results.began(os.getppid())}-{results.boot()}.tmp"
     )
     for path in (*left, other):
         path.write_text("")

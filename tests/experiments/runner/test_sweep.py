@@ -17,9 +17,9 @@ from quick import EXPERIMENT
 
 from weft.experiments.runner import virtual_runs
 from weft.experiments.runner.definition import Result, Run
-from weft.experiments.runner.determinism import differences
 from weft.experiments.runner.results import RunClaim, Store
 from weft.experiments.runner.sweep import remaining, sweep
+from weft.experiments.runner.virtual_runs import differences
 from weft.testbed.uml import uml
 
 
