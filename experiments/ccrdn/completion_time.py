@@ -24,7 +24,7 @@ from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.arrays import Ints, int_zeros
 from weft.experiments.engines.fluid import Messages, Sharing, completion
 from weft.experiments.engines.graph import graph_of, policy
-from weft.experiments.engines.rules import compiled_for
+from weft.experiments.engines.wiring import compiled_for
 from weft.experiments.report.panels import Bars
 from weft.experiments.runner.definition import Experiment, Result, Run
 from weft.experiments.runner.parameters import Number, Spec, Word

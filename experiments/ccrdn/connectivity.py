@@ -36,9 +36,8 @@ from weft.experiments.ccrdn.recursive import (
 )
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.graph import graph_of
-from weft.experiments.engines.loops import Faults
+from weft.experiments.engines.loops import Faults, Tally
 from weft.experiments.engines.pairs import ONE_TO_ALL, Pairs
-from weft.experiments.engines.tally import Tally
 from weft.experiments.report.statistics import mean_and_error
 from weft.experiments.runner.definition import Experiment, Result, Row, Run
 from weft.experiments.runner.parameters import Spec

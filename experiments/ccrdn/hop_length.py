@@ -35,8 +35,8 @@ from weft.experiments.ccrdn.recursive import (
 )
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.graph import METHODS, graph_of, policy
+from weft.experiments.engines.loops import Tally
 from weft.experiments.engines.pairs import Pairs
-from weft.experiments.engines.tally import Tally
 from weft.experiments.report.statistics import mean_and_error
 from weft.experiments.runner.definition import Experiment, Result, Row, Run
 from weft.experiments.runner.parameters import Integer, Spec

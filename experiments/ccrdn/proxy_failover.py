@@ -23,8 +23,8 @@ from weft.experiments.ccrdn import kernel_columns
 from weft.experiments.ccrdn.failure import KINDS, ElementFailure, failures
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines import reachability
-from weft.experiments.engines.network_run import measured
-from weft.experiments.engines.predicted_paths import (
+from weft.experiments.engines.kernel_run import measured
+from weft.experiments.engines.routes import (
     EVERYWHERE,
     Pair,
     both_ways,

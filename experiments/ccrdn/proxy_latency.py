@@ -32,8 +32,8 @@ from weft.experiments.ccrdn import kernel_columns
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines import reachability
 from weft.experiments.engines.graph import METHODS, policy
-from weft.experiments.engines.network_run import measured
-from weft.experiments.engines.predicted_paths import EVERYWHERE, Pair, asking, lengths, some_pairs
+from weft.experiments.engines.kernel_run import measured
+from weft.experiments.engines.routes import EVERYWHERE, Pair, asking, lengths, some_pairs
 from weft.experiments.report.panels import Bars, Curves, Stack, exploded
 from weft.experiments.runner.definition import Experiment, Result, Row, Run
 from weft.experiments.runner.parameters import Integer

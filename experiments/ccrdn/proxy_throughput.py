@@ -28,14 +28,13 @@ from weft.experiments.ccrdn import kernel_columns
 from weft.experiments.ccrdn.recursive import traffic
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines import reachability
-from weft.experiments.engines.fabric_run import PAYLOAD_FRACTION
 from weft.experiments.engines.flow_placement import Placement
 from weft.experiments.engines.fluid import fair_rates
 from weft.experiments.engines.graph import METHODS, graph, graph_of, policy
-from weft.experiments.engines.network_run import measured
+from weft.experiments.engines.kernel_run import PAYLOAD_FRACTION, measured
+from weft.experiments.engines.loops import Tally
 from weft.experiments.engines.pairs import Pairs, pair
-from weft.experiments.engines.predicted_paths import EVERYWHERE, Pair, asking, lengths
-from weft.experiments.engines.tally import Tally
+from weft.experiments.engines.routes import EVERYWHERE, Pair, asking, lengths
 from weft.experiments.engines.workloads import endless
 from weft.experiments.report.panels import Bars
 from weft.experiments.runner.definition import Experiment, Result, Row, Run

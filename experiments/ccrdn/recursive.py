@@ -24,9 +24,8 @@ from weft.daemons.tar import scheme as tar
 from weft.experiments.engines.common_parameters import refuse_others
 from weft.experiments.engines.flow_placement import Placement
 from weft.experiments.engines.graph import METHODS, Graph, graph, graph_of, policy
-from weft.experiments.engines.loops import Faults
+from weft.experiments.engines.loops import Faults, Tally
 from weft.experiments.engines.pairs import Pairs, pairs
-from weft.experiments.engines.tally import Tally
 from weft.experiments.engines.wiring import NO_FAULTS
 from weft.experiments.runner.definition import Run
 from weft.experiments.runner.parameters import Spec

@@ -23,7 +23,7 @@ from weft.daemons.load_balancing.scheme import ChoiceRule
 from weft.experiments.collectives.fluid_replay import FluidPath, FluidReplay
 from weft.experiments.collectives.message_cost import FrameCost
 from weft.experiments.engines import common_parameters as common
-from weft.experiments.engines.network_run import running
+from weft.experiments.engines.kernel_run import running
 from weft.experiments.fatpaths import transports
 from weft.experiments.runner.definition import Row, Run, Value
 from weft.testbed.measure.fidelity import Fidelity

@@ -21,9 +21,9 @@ from weft.experiments.dar.clos_run import (
     SpineFlowTable,
     host_of,
 )
-from weft.experiments.engines import fabric_run
+from weft.experiments.engines import kernel_run
 from weft.experiments.engines.edge_colouring import assign
-from weft.experiments.engines.fabric_run import FabricObservation, FabricRun
+from weft.experiments.engines.kernel_run import FabricObservation, FabricRun
 from weft.experiments.runner.definition import Result, Value
 from weft.testbed.linux import clock
 from weft.testbed.traffic import flows
@@ -76,7 +76,7 @@ def nothing_watched(fabric: FabricRun, began: threading.Event, end: threading.Ev
 
 def observe(fabric: FabricRun, plan: ClosPlan, at_warm_up: Callable[[], None]) -> FabricObservation:
     """Run the flows and observe every packet."""
-    return fabric_run.observe(
+    return kernel_run.observe(
         fabric.network,
         TCP_SYSCTLS,
         plan.flows,

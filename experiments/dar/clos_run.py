@@ -17,8 +17,7 @@ from weft.daemons.core.actions import FiveTuple
 from weft.daemons.core.capabilities import FlowPlacement
 from weft.daemons.dar.scheme import sizes
 from weft.experiments.engines import common_parameters as common
-from weft.experiments.engines.fabric_run import FabricRun
-from weft.experiments.engines.network_run import running
+from weft.experiments.engines.kernel_run import FabricRun, running
 from weft.experiments.runner.definition import Run
 from weft.experiments.runner.parameters import Scalar
 from weft.testbed.data_plane import plane_tables

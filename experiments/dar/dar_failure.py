@@ -27,8 +27,8 @@ from weft.experiments.dar import clos_messages, clos_run, columns
 from weft.experiments.dar.clos_run import LinkEnds
 from weft.experiments.dar.dar_goodput import NETWORK_AXES, flows_of_link
 from weft.experiments.engines import common_parameters as common
-from weft.experiments.engines import fabric_run
-from weft.experiments.engines.fabric_run import FabricRun
+from weft.experiments.engines import kernel_run
+from weft.experiments.engines.kernel_run import FabricRun
 from weft.experiments.engines.workloads import endless
 from weft.experiments.report.panels import Bars
 from weft.experiments.runner.definition import Experiment, Result, Row, Run
@@ -51,7 +51,7 @@ def measure(run: Run) -> Result:
     )
     done = clos_messages.carry_out(plan, partial(watch, run))
     table = done.observed.flows
-    bits_of_host = table.measured_s * plan.host_link.rate_bps * fabric_run.PAYLOAD_FRACTION
+    bits_of_host = table.measured_s * plan.host_link.rate_bps * kernel_run.PAYLOAD_FRACTION
     goodputs = [8 * flow.received_bytes / bits_of_host for flow in table.results]
     return done.result(
         {
@@ -60,7 +60,7 @@ def measure(run: Run) -> Result:
             "slowest_fraction": min(goodputs),
             "moves": done.counted["moves"] + done.counted["swaps"],
             "replaced": done.counted["replaced"],
-            **fabric_run.order_figures(done.observed),
+            **kernel_run.order_figures(done.observed),
         }
     )
 

@@ -30,7 +30,7 @@ from weft.experiments.dar import clos_messages, clos_run, columns
 from weft.experiments.dar.clos_messages import ClosOutcome
 from weft.experiments.dar.clos_run import CENTRAL, ClosPlan, has_own_daemons, loads
 from weft.experiments.engines import common_parameters as common
-from weft.experiments.engines import fabric_run
+from weft.experiments.engines import kernel_run
 from weft.experiments.engines.workloads import derangements, endless
 from weft.experiments.report.panels import Bars, select
 from weft.experiments.runner.definition import Experiment, Result, Row, Run
@@ -83,13 +83,13 @@ def on_kernel(run: Run) -> Result:
     done = clos_messages.carry_out(plan)
     table = done.observed.flows
     received = clos_messages.received_bytes(table, done.topology.servers)
-    bits_of_host = table.measured_s * plan.host_link.rate_bps * fabric_run.PAYLOAD_FRACTION
+    bits_of_host = table.measured_s * plan.host_link.rate_bps * kernel_run.PAYLOAD_FRACTION
     return done.result(
         {
             "p": flows_of_link(run),
             "goodput_fraction": 8 * mean(received) / bits_of_host,
             "slowest_fraction": 8 * min(received) / bits_of_host,
-            **fabric_run.order_figures(done.observed),
+            **kernel_run.order_figures(done.observed),
             **placement(done, endless=run.text("traffic") == ENDLESS),
             **moves(done.counted, done.late, len(table.results)),
         }

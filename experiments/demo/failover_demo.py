@@ -8,9 +8,8 @@ from itertools import pairwise
 
 from weft.daemons.core import registry
 from weft.experiments.engines import reachability
-from weft.experiments.engines.predicted_paths import Pair, both_ways, lengths
 from weft.experiments.engines.reachability import NOTICE_S
-from weft.experiments.engines.routes import lost_pairs
+from weft.experiments.engines.routes import Pair, both_ways, lengths, lost_pairs
 from weft.experiments.runner.console import duration, step
 from weft.experiments.runner.definition import Row
 from weft.testbed.linux import clock

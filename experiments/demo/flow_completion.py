@@ -12,7 +12,7 @@ from weft.daemons.core import registry
 from weft.experiments.demo import columns
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.arrays import Floats
-from weft.experiments.engines.network_run import running
+from weft.experiments.engines.kernel_run import running
 from weft.experiments.engines.workloads import PATTERNS, pairs
 from weft.experiments.fatpaths.transports import TRANSPORT, total
 from weft.experiments.report.panels import Bars, Curves, Stack, cumulative

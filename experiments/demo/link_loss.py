@@ -21,7 +21,7 @@ from weft.daemons.simulator.simulator import Simulator
 from weft.experiments.demo import columns
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines import reachability
-from weft.experiments.engines.network_run import running
+from weft.experiments.engines.kernel_run import running
 from weft.experiments.engines.routes import PairSet, lost_pairs, prediction
 from weft.experiments.report.panels import Curves, melted
 from weft.experiments.runner.definition import DIFFERENCE, Experiment, Result, Row, Run

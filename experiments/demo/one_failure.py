@@ -14,8 +14,8 @@ from weft.experiments.ccrdn import proxy_failover
 from weft.experiments.demo import columns, simulated_failure
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines import reachability
-from weft.experiments.engines.network_run import measured
-from weft.experiments.engines.predicted_paths import some_pairs
+from weft.experiments.engines.kernel_run import measured
+from weft.experiments.engines.routes import some_pairs
 from weft.experiments.runner.definition import Experiment, Result, Row, Run
 from weft.experiments.runner.parameters import Word
 from weft.testbed.measure.ping import ping

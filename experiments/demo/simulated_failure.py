@@ -23,7 +23,7 @@ from weft.experiments.ccrdn.proxy_failover import (
     Hit,
 )
 from weft.experiments.engines import common_parameters as common
-from weft.experiments.engines.predicted_paths import Pair, lengths, some_pairs
+from weft.experiments.engines.routes import Pair, lengths, some_pairs
 from weft.experiments.runner.definition import Result, Row, Run
 from weft.testbed.measure.outage import Outage, gaps
 from weft.testbed.packets.control_plane import check_daemons, converged

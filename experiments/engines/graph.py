@@ -37,17 +37,28 @@ from weft.experiments.engines import flow_placement
 from weft.experiments.engines import loops as loops
 from weft.experiments.engines.arrays import Ints, int_zeros
 from weft.experiments.engines.flow_placement import Placement, PlacementState
-from weft.experiments.engines.loops import Book, ChannelView, Faults, PairRange, SearchRoom
+from weft.experiments.engines.loops import (
+    LONGEST,
+    Book,
+    ChannelView,
+    Faults,
+    PairRange,
+    SearchRoom,
+    Tally,
+    batches,
+    chunks,
+    new_book,
+    post,
+    tally,
+)
 from weft.experiments.engines.pairs import Pairs
-from weft.experiments.engines.rules import compiled_for
 from weft.experiments.engines.tables import (
     require_crossbar,
     with_channels,
     with_lengths,
     with_stretches,
 )
-from weft.experiments.engines.tally import LONGEST, Tally, batches, chunks, new_book, post, tally
-from weft.experiments.engines.wiring import NO_FAULTS, Wiring
+from weft.experiments.engines.wiring import NO_FAULTS, Wiring, compiled_for
 from weft.experiments.runner.definition import Run
 from weft.topologies import family
 from weft.topologies.core.grammar import parse, unknown

@@ -2,10 +2,14 @@
 
 They run on one core; graph.py compiles them and shares the pairs out.  A pair costs no memory, and
 no result depends on that of another pair.
+
+Threads count into books, which a tally adds up: pairs by hops, without a route, flows on channels.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +31,7 @@ from weft.daemons.proxy.routing import (
 from weft.daemons.proxy.routing import shortest_first as cost
 from weft.daemons.routing.path_tables import PathTables, add, path, tabulate_from
 from weft.daemons.routing.scope import UNREACHED, distances
-from weft.experiments.engines.arrays import Array
+from weft.experiments.engines.arrays import Array, Ints, int_zeros
 from weft.experiments.engines.pairs import Pairs, pair, word
 from weft.topologies.recursive.ccrdn import common_level, peer
 
@@ -264,3 +268,90 @@ def search_breadth_first(
             histogram[LOST] += 1
         else:
             histogram[distance[dst]] += 1
+
+
+LONGEST = 1021  # hops of any route
+SMALL_BATCH = 1 << 14  # pairs that are routed by the same loads, to begin with
+
+
+@dataclass(frozen=True, eq=False)
+class Tally:
+    """The outcome of routing pairs.
+
+    hops: number of pairs by the hops of their route; empty if no pair has one.
+    lost: number of pairs without a route.
+    left_out: number of pairs with a dead end.
+    loads: flows on each channel, shape (servers, k + 2), if counted.
+    """
+
+    hops: Ints
+    lost: int
+    left_out: int
+    loads: Ints | None = None
+
+    @property
+    def connected(self) -> int:
+        return int(self.hops.sum())
+
+    @property
+    def connected_fraction(self) -> float | None:
+        """Of the pairs whose ends are alive; None if there is no such pair."""
+        alive = self.connected + self.lost
+        return self.connected / alive if alive else None
+
+    @property
+    def mean_hops(self) -> float | None:
+        """Over the connected pairs; None if there are none."""
+        return (
+            float(np.average(np.arange(len(self.hops)), weights=self.hops))
+            if self.connected
+            else None
+        )
+
+    @property
+    def sd_hops(self) -> float | None:
+        """Standard deviation over the connected pairs; None if there are none."""
+        mean = self.mean_hops
+        if mean is None:
+            return None
+        return float(
+            np.sqrt(np.average((np.arange(len(self.hops)) - mean) ** 2, weights=self.hops))
+        )
+
+
+def new_book(channels: int) -> Book:
+    """Return the empty counts of a thread: pairs by hops, and flows on `channels` channels."""
+    return Book(int_zeros(LONGEST + 3), np.zeros(channels, np.uint32))
+
+
+def post(books: Sequence[Book], into: Ints) -> None:
+    """Add the flows of all `books` to `into`, and reset them."""
+    for book in books:
+        into += book.flows
+        book.flows[:] = 0
+
+
+def tally(histogram: Ints, loads: Ints | None = None) -> Tally:
+    """Return the tally of a histogram of loops.py."""
+    hops = histogram[:-2]
+    return Tally(np.trim_zeros(hops, "b"), int(histogram[LOST]), int(histogram[LEFT_OUT]), loads)
+
+
+def batches(count: int) -> Iterator[tuple[int, int]]:
+    """Yield 0 .. count-1 in batches (first, last + 1).
+
+    A batch is a 256th of all, at most SMALL_BATCH, or a 64th of those before.  Flows of one batch
+    are placed by the same loads, so any order and number of cores gives the same result, and in
+    later batches no flow misses more than 1.6 % of the load.
+    """
+    first = 0
+    while first < count:
+        last = min(count, first + max(1, min(count // 256, SMALL_BATCH), first // 64))
+        yield first, last
+        first = last
+
+
+def chunks(count: int, most: int) -> Iterator[tuple[int, int]]:
+    """Yield 0 .. count-1 in parts (first, last + 1) of at most `most`."""
+    for first in range(0, count, most):
+        yield first, min(count, first + most)

@@ -17,7 +17,7 @@ from weft.daemons.routing.path_tables import (
     width_in_stretches,
 )
 from weft.experiments.engines import loops as loops
-from weft.experiments.engines.rules import compiled_for
+from weft.experiments.engines.wiring import compiled_for
 from weft.topologies.recursive.ccrdn import FAMILY, Ccrdn
 
 # does first .. last-1 on several threads

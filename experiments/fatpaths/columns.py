@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.experiments.engines.common_columns import LAYERS, ORDER, UNFINISHED
+from weft.experiments.engines.common_parameters import LAYERS, ORDER, UNFINISHED
 
 FCT = {
     **UNFINISHED,

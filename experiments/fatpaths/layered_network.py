@@ -18,9 +18,8 @@ import numpy as np
 
 from weft.daemons.core import registry
 from weft.experiments.engines import common_parameters as common
-from weft.experiments.engines import fabric_run
-from weft.experiments.engines.fabric_run import HEADER_BYTES, FabricObservation
-from weft.experiments.engines.network_run import running
+from weft.experiments.engines import kernel_run
+from weft.experiments.engines.kernel_run import HEADER_BYTES, FabricObservation, running
 from weft.experiments.engines.workloads import mapped, pairs
 from weft.experiments.fatpaths.flow_times import MAPPING
 from weft.experiments.runner.definition import Row, Run
@@ -165,7 +164,7 @@ def tcp(
     if segments := run.integer("reordering"):
         sysctls |= {"tcp_recovery": 0, "tcp_reordering": segments}
         sysctls["tcp_max_reordering"] = max(segments, MOST_REORDERING)
-    return fabric_run.tcp(
+    return kernel_run.send_tcp(
         run,
         network,
         flows,

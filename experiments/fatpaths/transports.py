@@ -19,7 +19,7 @@ import numpy as np
 from weft.daemons.transport.parameters import LayerChoice, Parameters
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.arrays import Floats
-from weft.experiments.engines.network_run import running
+from weft.experiments.engines.kernel_run import running
 from weft.experiments.runner.definition import Result, Row, Run, Value
 from weft.experiments.runner.parameters import Integer, Spec
 from weft.testbed.data_plane.data_plane import DataPlane

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.experiments.engines.common_columns import ORDER, UNFINISHED
+from weft.experiments.engines.common_parameters import ORDER, UNFINISHED
 
 TIMES = {
     **UNFINISHED,

@@ -20,9 +20,8 @@ from numpy.random import Generator
 
 from weft.daemons.lbsp.routing import LbspShape
 from weft.experiments.engines import common_parameters as common
-from weft.experiments.engines import slotted_run
-from weft.experiments.engines.network_run import running
-from weft.experiments.engines.slotted_run import SlottedObservation
+from weft.experiments.engines import kernel_run
+from weft.experiments.engines.kernel_run import SlottedObservation, running
 from weft.experiments.lbsp import columns
 from weft.experiments.lbsp.lbsp_model import Conditions, paced, simulate, traffic
 from weft.experiments.report.panels import Curves
@@ -99,7 +98,7 @@ def on_kernel(run: Run) -> Result:
             **{key: mean(hops[key] for hops in figures) for key in figures[0]},
             "late_slots_fraction": late_fraction,
         },
-        fidelity=slotted_run.with_late_slots(fidelity.report.verdict, late_fraction),
+        fidelity=kernel_run.with_late_slots(fidelity.report.verdict, late_fraction),
         circumstances={
             "fidelity_report": fidelity.report.as_dict(),
             "scheme": scheme,
@@ -113,7 +112,7 @@ def send_pattern(run: Run, network: RunningNetwork, rng: Generator) -> SlottedOb
     """Send a random pattern, and wait until all queues are empty."""
     d = shape(run).d
     pattern = traffic(d, run.number("load_fraction"), run.integer("slots"), rng)
-    sent = slotted_run.send(network, paced(d, *pattern), KERNEL_RATE_BPS)
+    sent = kernel_run.send_slots(network, paced(d, *pattern), KERNEL_RATE_BPS)
     wait_until("queues run empty", partial(is_empty, network), timeout_s=EMPTY_S)
     return sent
 

@@ -34,7 +34,7 @@ import numpy as np
 from weft.daemons.core import registry
 from weft.daemons.lbsp.routing import shape_of
 from weft.experiments.engines import common_parameters as common
-from weft.experiments.engines.network_run import running
+from weft.experiments.engines.kernel_run import running
 from weft.experiments.lbsp import columns, lbsp_tcp
 from weft.experiments.report.panels import Bars
 from weft.experiments.runner.definition import Experiment, Result, Row, Run

@@ -25,8 +25,8 @@ import numpy as np
 from weft.daemons.core import registry
 from weft.daemons.lbsp.routing import shape_of
 from weft.experiments.engines import common_parameters as common
-from weft.experiments.engines import fabric_run
-from weft.experiments.engines.fabric_run import FabricObservation
+from weft.experiments.engines import kernel_run
+from weft.experiments.engines.kernel_run import FabricObservation
 from weft.experiments.lbsp import columns, traffic
 from weft.experiments.report.panels import Bars
 from weft.experiments.runner.definition import Experiment, Result, Row, Run
@@ -82,7 +82,7 @@ def prepare(run: Run, network: RunningNetwork, plane: DataPlane) -> Topology:
         for link in np.flatnonzero(topology.level == 2).tolist():
             set_rate(network, topology.link_name(link), core_bps)
     link = damaged(topology)
-    remaining = fabric_run.damage(network, plane, kind, link, degraded_bps=degraded_bps(run))
+    remaining = kernel_run.damage(network, plane, kind, link, degraded_bps=degraded_bps(run))
     if kind == "degraded":
         plane.follow(topology, degraded=[link])
     return remaining
@@ -95,8 +95,8 @@ def measure(run: Run) -> Result:
     deadline_s = LONGEST * alone_s * run.integer("oversubscription") + GRACE_S
     if run.text("workload") == "short":
         deadline_s += run.integer("rounds") * traffic.round_s(run)
-    with fabric_run.fabric(run, common.link(run), damage=partial(prepare, run)) as fabric:
-        observation = fabric_run.tcp(
+    with kernel_run.fabric(run, common.link(run), damage=partial(prepare, run)) as fabric:
+        observation = kernel_run.send_tcp(
             run,
             fabric.network,
             traffic.flows(run),

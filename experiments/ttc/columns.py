@@ -6,7 +6,7 @@ hosts: down to the hosts.
 
 from __future__ import annotations
 
-from weft.experiments.engines.common_columns import ORDER
+from weft.experiments.engines.common_parameters import ORDER
 
 CHOICES = {
     "up*_redirected_fraction": "choices at switches of that layer that left D-mod-k's port; null "

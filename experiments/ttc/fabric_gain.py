@@ -22,7 +22,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from weft.experiments.engines import common_parameters as common
-from weft.experiments.engines import fabric_run
+from weft.experiments.engines import kernel_run
 from weft.experiments.engines.workloads import PATTERNS, endless, pairs
 from weft.experiments.report.panels import Bars
 from weft.experiments.runner.definition import Experiment, Result, Run
@@ -83,11 +83,11 @@ def measure(run: Run) -> Result:
     """Return the goodput of all flows and of the slowest, and the order of packets."""
     rate_bps, seconds = run.integer("rate_mbps") * Mbps, run.number("seconds")
     warm_up_s = min(MOST_WARM_UP_S, seconds / 4)
-    with fabric_run.fabric(run, common.link(run)) as fabric:
+    with kernel_run.fabric(run, common.link(run)) as fabric:
         ends = pairs(
             traffic(run, fabric.topology), fabric.topology.servers, np.random.default_rng(run.seed)
         )
-        observation = fabric_run.tcp(
+        observation = kernel_run.send_tcp(
             run,
             fabric.network,
             endless(ends),
@@ -98,7 +98,7 @@ def measure(run: Run) -> Result:
             8 * outcome.received_bytes / observation.flows.measured_s
             for outcome in observation.flows.results
         ]
-        ideal_bps = ideal_flows(fabric.topology, ends) * rate_bps * fabric_run.PAYLOAD_FRACTION
+        ideal_bps = ideal_flows(fabric.topology, ends) * rate_bps * kernel_run.PAYLOAD_FRACTION
         return observation.result(
             {
                 "goodput_bps": observation.flows.goodput_bps,
@@ -119,7 +119,7 @@ def check_traffic(text: str) -> None:
 
 def check(run: Run) -> None:
     """Raise ValueError unless `run` has a scheme and a fabric of equal edge switches."""
-    fabric_run.check_scheme(run)
+    kernel_run.check_scheme(run)
     common.check_tcp(run)
     common.check_delay(run)
     topology = run.topology

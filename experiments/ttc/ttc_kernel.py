@@ -22,9 +22,9 @@ from weft.daemons.core import registry
 from weft.daemons.load_balancing.scheme import ChoiceRule
 from weft.daemons.routing.shortest import distances
 from weft.experiments.engines import common_parameters as common
-from weft.experiments.engines import fabric_run, slotted_run
+from weft.experiments.engines import kernel_run
 from weft.experiments.engines.arrays import Ints
-from weft.experiments.engines.fabric_run import FabricRun
+from weft.experiments.engines.kernel_run import FabricRun
 from weft.experiments.engines.workloads import endless, permutation
 from weft.experiments.report.panels import Bars, Curves, Stack
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
@@ -63,7 +63,7 @@ def load_in(text: str) -> float | None:
 def measure(run: Run) -> Result:
     """Return queue lengths of each layer, delays and order of packets, and the goodput of TCP."""
     load = load_in(run.text("traffic"))
-    with fabric_run.fabric(run, common.link(run)) as fabric:
+    with kernel_run.fabric(run, common.link(run)) as fabric:
         if load is None:
             return tcp(run, fabric)
         one_at_a_time(fabric.network)
@@ -77,7 +77,7 @@ def udp(run: Run, fabric: FabricRun, load: float) -> Result:
     destinations = packets(np.random.default_rng(run.seed), topology.servers, slots, load)
     before = fabric.plane.counters()
     with Reordering(network) as order, Fidelity(network) as fidelity:
-        sent = slotted_run.send(network, destinations, rate_bps)
+        sent = kernel_run.send_slots(network, destinations, rate_bps)
     late_fraction = sent.late_slots / len(destinations)
     return Result(
         figures={
@@ -85,7 +85,7 @@ def udp(run: Run, fabric: FabricRun, load: float) -> Result:
             **delays(order.table, slot_us(run), links_us(run, topology, destinations)),
             **redirected(run, topology, before, fabric.plane.counters()),
         },
-        fidelity=slotted_run.with_late_slots(fidelity.verdict, late_fraction),
+        fidelity=kernel_run.with_late_slots(fidelity.verdict, late_fraction),
         circumstances={
             "fidelity_report": fidelity.report.as_dict(),
             "late_slots_fraction": late_fraction,
@@ -136,7 +136,7 @@ def tcp(run: Run, fabric: FabricRun) -> Result:
     ends = permutation(np.random.default_rng(run.seed), fabric.topology.servers)
     before = fabric.plane.counters()
     with Occupancies(fabric.network) as queues:
-        observation = fabric_run.tcp(
+        observation = kernel_run.send_tcp(
             run,
             fabric.network,
             endless(ends),
@@ -229,7 +229,7 @@ def mean_links(ft: LayeredTreeShape) -> float:
 
 def check(run: Run) -> None:
     """Raise ValueError unless `run` has a fat-tree that its scheme suits."""
-    fabric_run.check_scheme(run)
+    kernel_run.check_scheme(run)
     common.check_delay(run)
     common.check_tcp(run)
     fat_tree(run)

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from weft.experiments.engines.predicted_paths import connects
-from weft.experiments.engines.routes import PairSet
+from weft.experiments.engines.routes import PairSet, connects
 from weft.topologies.core.failures import fail_links, fail_nodes
 
 if TYPE_CHECKING:

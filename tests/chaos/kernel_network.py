@@ -21,7 +21,7 @@ from tests.chaos.damage import doubtful, reachable
 from tests.chaos.faulty_network import CampaignError, FaultyNetwork
 from weft.daemons.simulator.wires import Wire
 from weft.experiments.engines import reachability
-from weft.experiments.engines.predicted_paths import both_ways
+from weft.experiments.engines.routes import both_ways
 from weft.testbed.data_plane.data_plane import DataPlane, program_of
 from weft.testbed.linux import clock, fib, netns
 from weft.testbed.node_daemon import control, daemon_files

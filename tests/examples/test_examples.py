@@ -22,7 +22,7 @@ IN_THE_SIMULATOR = """
 from weft.daemons.core import registry
 from weft.daemons.simulator.simulator import Simulator
 from tests.chaos.simulated_network import SimulatedNetwork
-from weft.experiments.engines.predicted_paths import lengths
+from weft.experiments.engines.routes import lengths
 from weft.topologies import build
 from weft.topologies.core.failures import fail_links
 

@@ -9,7 +9,7 @@ from weft.daemons.core import compiled as module
 from weft.daemons.core.compiled import compiled
 from weft.daemons.proxy import routing as proxy
 from weft.daemons.routing import dr
-from weft.experiments.engines.rules import compiled_for
+from weft.experiments.engines.wiring import compiled_for
 from weft.topologies.recursive.ccrdn import BETA_DCELL, DCELL, FICONN, Ccrdn
 
 

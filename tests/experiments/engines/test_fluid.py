@@ -10,7 +10,7 @@ from weft.experiments.ccrdn import completion_time
 from weft.experiments.engines import fluid
 from weft.experiments.engines.fluid import Messages, Sharing, fair_rates
 from weft.experiments.engines.graph import graph, policy
-from weft.experiments.engines.rules import compiled_for
+from weft.experiments.engines.wiring import compiled_for
 from weft.experiments.runner.definition import Run
 from weft.topologies.recursive.ccrdn import common_level
 

@@ -13,9 +13,9 @@ from weft.experiments.engines import graph as graph_module
 from weft.experiments.engines import loops as loops
 from weft.experiments.engines import tables
 from weft.experiments.engines.graph import Graph, graph, policy
+from weft.experiments.engines.loops import LONGEST, batches, new_book
 from weft.experiments.engines.pairs import ONE_TO_ALL, Pairs, pair, pairs
-from weft.experiments.engines.rules import by_arrays
-from weft.experiments.engines.tally import LONGEST, batches, new_book
+from weft.experiments.engines.wiring import by_arrays
 from weft.topologies import build
 from weft.topologies.core.failures import random_links
 from weft.topologies.recursive.ccrdn import BETA_DCELL, DCELL, FICONN, Ccrdn, common_level

@@ -157,10 +157,10 @@ def test_every_column_that_is_written_is_explained():
     names = definition._modules().keys() & given.keys()
     assert len(names) > 15
     found = {name: definition.find(name) for name in names}
-    unexplained = {
+    without = {
         name: unexplained(given[name], one.columns, one.sweep) for name, one in found.items()
     }
-    assert {name: those for name, those in unexplained.items() if those} == {}
+    assert {name: those for name, those in without.items() if those} == {}
 
 
 def test_every_experiment_that_needs_no_kernel_has_a_cell_here():

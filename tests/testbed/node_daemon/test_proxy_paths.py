@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from weft.daemons.proxy import routing as proxy
-from weft.experiments.engines.predicted_paths import both_ways, lengths
+from weft.experiments.engines.routes import both_ways, lengths
 from weft.testbed.measure.ping import ping
 from weft.testbed.measure.traceroute import Trace, trace
 from weft.testbed.network.network import RunningNetwork

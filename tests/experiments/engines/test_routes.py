@@ -14,8 +14,7 @@ from weft.daemons.simulator.simulator import Simulator
 from weft.experiments.engines.graph import graph
 from weft.experiments.engines.loops import Faults
 from weft.experiments.engines.pairs import pairs
-from weft.experiments.engines.predicted_paths import asking, both_ways, connects, lengths
-from weft.experiments.engines.routes import lost_pairs
+from weft.experiments.engines.routes import asking, both_ways, connects, lengths, lost_pairs
 from weft.experiments.engines.wiring import NO_FAULTS
 from weft.topologies import build
 from weft.topologies.core.failures import fail_links, fail_nodes, random_links
@@ -80,7 +79,7 @@ def test_dfr_connects_as_many_as_the_compiled_engine_says():
 def test_nothing_is_compiled_for_the_pairs_of_a_small_network():
     program = """
 import sys
-from weft.experiments.engines.predicted_paths import lengths
+from weft.experiments.engines.routes import lengths
 from weft.topologies import build
 from weft.topologies.core.failures import fail_links
 broken = fail_links(build("dcell:n=4,k=1"), [28])  # h11-h18

@@ -1,4 +1,8 @@
-"""A switch fabric on the kernel for one run: network, data plane, damage, and TCP traffic."""
+"""One measurement on the kernel: its network, a switch fabric with damage, and the traffic on it.
+
+Traffic is TCP, or UDP that is sent slot by slot and fills queues.  The fidelity of the emulation
+comes with the result.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +10,67 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from weft.daemons.core import registry
+from weft.experiments.engines.arrays import Ints
 from weft.experiments.engines.common_parameters import LINUX_RTO_MIN_US, network
-from weft.experiments.engines.network_run import running
 from weft.experiments.runner.definition import Result, Row, Run, Value
 from weft.testbed.data_plane.data_plane import DataPlane
 from weft.testbed.measure.fidelity import Fidelity, FidelityReport
+from weft.testbed.measure.occupancy import Occupancies, Occupancy
 from weft.testbed.measure.reordering import OrderTable, Reordering
 from weft.testbed.network.degrade import set_rate
 from weft.testbed.network.network import RunningNetwork
-from weft.testbed.traffic import flows, tcp_settings
+from weft.testbed.traffic import flows, slotted_udp, tcp_settings
 from weft.testbed.traffic.flows import Flow, FlowResults
 from weft.topologies.core.failures import fail_links, fail_nodes
 from weft.topologies.core.link import LinkSpec
 from weft.topologies.core.topology import Topology
+
+
+@contextmanager
+def running(
+    topology: Topology, link: LinkSpec | None, scheme: str, **options: Any
+) -> Iterator[RunningNetwork]:
+    """Bring up a network with `options` of RunningNetwork.create() for the length of a `with`."""
+    network = RunningNetwork.create(topology, link, scheme=scheme, **options)
+    try:
+        yield network
+    finally:
+        network.down()
+
+
+def measured(
+    run: Run,
+    measure: Callable[[RunningNetwork], Row],
+    *,
+    routing: str | None = None,
+    link: LinkSpec | None = None,
+) -> Result:
+    """Bring up the network of `run`, call `measure`, and return its figures with the fidelity.
+
+    Args:
+        run: run of an experiment on the kernel.
+        measure: returns the figures of the network.
+        routing: scheme of the daemons; that of `run` if None.
+        link: every link; without rate and delay if None.
+    """
+    topology, scheme = run.topology, routing or run.text("routing")
+    with (
+        running(topology, link, scheme, packed=run.integer("processes")) as network,
+        Fidelity(network) as fidelity,
+    ):
+        figures = measure(network)
+    report = fidelity.report
+    return Result(
+        figures=figures,
+        fidelity=report.verdict,
+        circumstances={"fidelity_report": report.as_dict()},
+    )
+
 
 # of a full TCP packet with timestamps, Ethernet header included
 PAYLOAD_BYTES, HEADER_BYTES = 1448, 66
@@ -144,7 +191,7 @@ def damage(
     return remaining
 
 
-def tcp(
+def send_tcp(
     run: Run,
     network: RunningNetwork,
     workload: Sequence[Flow],
@@ -201,3 +248,34 @@ def order_figures(observation: FabricObservation) -> Row:
         "retransmitted_fraction": retransmissions / packets,
         "spurious_fraction": min(spurious, retransmissions) / packets,
     }
+
+
+MOST_LATE, MOST_LATE_WARNED = 0.05, 0.01  # fractions of slots
+
+
+class SlottedObservation(NamedTuple):
+    """Queues by node and port while the slots took place, and the slots that were sent late."""
+
+    queues: Mapping[tuple[int, int], Occupancy]
+    late_slots: int
+
+
+def send_slots(network: RunningNetwork, destinations: Ints, rate_bps: int) -> SlottedObservation:
+    """Send the packets destinations[slot, host], -1 for none; a slot is a packet's time."""
+    tables: list[Mapping[tuple[int, int], Occupancy]] = []
+    with Occupancies(network) as queues:
+        sent = slotted_udp.run(
+            network,
+            destinations.tolist(),
+            rate_bps=rate_bps,
+            at_begin=queues.begin,
+            at_end=lambda: tables.append(queues.read()),
+        )
+    return SlottedObservation(tables[0], sent.late_slots)
+
+
+def with_late_slots(verdict: str, late_fraction: float) -> str:
+    """Return the fidelity verdict of a run in which so many slots were sent late."""
+    if late_fraction > MOST_LATE:
+        return "FAIL"
+    return "WARN" if late_fraction > MOST_LATE_WARNED and verdict == "PASS" else verdict

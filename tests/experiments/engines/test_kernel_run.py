@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from weft.experiments.engines import common_parameters, fabric_run
+from weft.experiments.engines import common_parameters, kernel_run
 from weft.experiments.lbsp import lbsp_tcp
 from weft.experiments.report import figures
 from weft.experiments.runner.definition import Experiment, Run, Value
@@ -225,13 +225,13 @@ def test_parameters_of_tcp_reach_the_hosts(monkeypatch: pytest.MonkeyPatch) -> N
     def observe(network: object, sysctls: dict[str, object], *_: object, **options: object) -> None:
         calls.append((sysctls, options))
 
-    monkeypatch.setattr(fabric_run, "observe", observe)
+    monkeypatch.setattr(kernel_run, "observe", observe)
     network: Any = None
     settings = {"topology": "clos:n=4,r=2,m=4", "traffic": "cross", "scheme": "ecmp"}
     (run,) = runs(fabric_gain.EXPERIMENT, **settings)
-    fabric_run.tcp(run, network, [], deadline_s=1.0)
+    kernel_run.send_tcp(run, network, [], deadline_s=1.0)
     (run,) = runs(fabric_gain.EXPERIMENT, **settings, rto_min_us="200000")
-    fabric_run.tcp(run, network, [], deadline_s=1.0, sysctls={"tcp_ecn": 2})
+    kernel_run.send_tcp(run, network, [], deadline_s=1.0, sysctls={"tcp_ecn": 2})
     options = {"congestion_control": "cubic", "transport": "tcp", "deadline_s": 1.0}
     assert calls == [
         ({"tcp_ecn": 1, "tcp_rto_min_us": 10_000}, options),
@@ -256,7 +256,7 @@ def test_lbsp_goes_around_the_link_that_failed() -> None:
     (run,) = runs(lbsp_tcp.EXPERIMENT, **settings)
     link = LinkSpec(rate_bps=100 * Mbps, queue_packets=100)
     damage = partial(lbsp_tcp.prepare, run)
-    with fabric_run.fabric(run, link, damage=damage) as on:
+    with kernel_run.fabric(run, link, damage=damage) as on:
         assert not ping(on.network, all_pairs(on.network), count=4, retries=2).lost
 
 
