@@ -176,7 +176,7 @@ def plot_each(arguments: Namespace) -> Iterator[Path]:
 
 def draw_page_figures(published: PublishedSet, folder: Path) -> Iterator[Path]:
     """Draw the figures of the pages into `folder`; yield their paths."""
-    from weft.experiments.report.page_figures import page_figures
+    from weft.experiments.report.published import page_figures
 
     for figure in page_figures():
         with owned_by_caller(folder / f"{figure.name}.png"):

@@ -10,8 +10,8 @@ from weft.experiments.dar import dar_churn, dar_convergence, dar_settling
 from weft.experiments.dar.dar_settling import PAPER_US
 from weft.experiments.dar.dar_table import PAPER, looks
 from weft.experiments.report import style
-from weft.experiments.report.page_figures import PageFigure
 from weft.experiments.report.panels import Bars, Curves, extremes, number_of
+from weft.experiments.report.published import PageFigure
 from weft.experiments.runner.definition import Row, Table
 
 FIGURES_10_TO_12 = {

@@ -12,8 +12,8 @@ from weft.experiments.fatpaths.fatpaths_tcp import FIGURE_14, FIGURE_15, FIGURE_
 from weft.experiments.fatpaths.layered_throughput import looks as construction_looks
 from weft.experiments.fatpaths.ndp_incast import incasts
 from weft.experiments.fatpaths.topology_cost import figure_10, looks
-from weft.experiments.report.page_figures import PageFigure
 from weft.experiments.report.panels import Bars, Curves, Stack, melted
+from weft.experiments.report.published import PageFigure
 from weft.experiments.runner.definition import Row, Table
 
 # of tools/htsim_incast.py, in a checkout

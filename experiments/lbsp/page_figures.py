@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from weft.experiments.lbsp.lbsp_queues import by_hop_and_states
-from weft.experiments.report.page_figures import PageFigure
 from weft.experiments.report.panels import Bars, Curves, Panels, Stack
+from weft.experiments.report.published import PageFigure
 from weft.experiments.runner.definition import Table
 
 DAMAGES = {

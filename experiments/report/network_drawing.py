@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.experiments.report import style
-from weft.experiments.report.network_layout import DrawingLayout, layout
-from weft.experiments.report.router_layout import Places
+from weft.experiments.report.network_layout import DrawingLayout, Places, layout
 from weft.topologies.core.topology import Topology
 
 if TYPE_CHECKING:

@@ -1,21 +1,26 @@
 """Places of a network's nodes in a drawing, as complex numbers x + iy; servers are about 1 apart.
 
 A recursively defined network is drawn recursively: the copies that make an X(h) stand on a circle,
-each turned so that its links to the others are short.  A switch fabric stands in tiers, a
-low-diameter network as in router_layout.py, any other network on one circle.
+each turned so that its links to the others are short.  A switch fabric stands in tiers, any other
+network on one circle.  Hosts of a low-diameter network are left out: each router has the same
+number of them.  Its routers:
+
+slimfly             columns are circles, of one half on a ring, of the other on a ring around it;
+                    racks share an angle
+dragonfly, xpander  groups or metanodes are circles on a ring
+hyperx              a grid; further dimensions are copies of it, the third aside and aslant
+jellyfish, polarfly one circle, of a polarfly rack by rack
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.experiments.report import router_layout
-from weft.experiments.report.router_layout import Places, circle
 from weft.topologies.core.topology import Topology
 from weft.topologies.recursive.bcube import BcubeNaming
 from weft.topologies.recursive.ccrdn import Ccrdn, CcrdnNaming
@@ -23,6 +28,10 @@ from weft.topologies.recursive.ccrdn import Ccrdn, CcrdnNaming
 GAP = 1.12  # between neighbouring copies on a circle, as a multiple of their size
 SPLIT = 1.8  # between the hosts of one switch and those of the next
 TURNS = 4  # rounds of turning copies towards each other; further rounds change nothing visible
+APART = 1.25  # between the circles of a ring, as a multiple of their diameters
+ASIDE = 0.3  # how far a link along a row of a grid stands aside, as a fraction of its length
+ASLANT = 0.95 + 0.7j  # from a router to the next in the third dimension
+Places = NDArray[np.complex128]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +65,8 @@ def layout(topology: Topology) -> DrawingLayout:
     """Return a place for every node of `topology`."""
     if isinstance(topology.naming, CcrdnNaming):
         return recursive(topology, topology.naming.network)
-    if topology.family in router_layout.FAMILIES:
-        positions, towards = router_layout.place(topology)
+    if topology.family in FAMILIES:
+        positions, towards = router_places(topology)
         return DrawingLayout(
             positions=positions, towards=towards, groups=grouped(topology, positions), hosts=False
         )
@@ -71,7 +80,7 @@ def layout(topology: Topology) -> DrawingLayout:
 
 def grouped(topology: Topology, positions: Places) -> tuple[Disc, ...]:
     """Return a disc for each group of routers that local links connect."""
-    groups = router_layout.groups(topology)
+    groups = group_count(topology)
     size = topology.switches // max(groups, 1)
     routers = (
         positions[topology.servers :].reshape(groups, size)
@@ -220,3 +229,106 @@ def on_circle(topology: Topology) -> Places:
         positions[host] = outward[number] * (radius + 2.5 - 1j * aside)
         placed[number] += 1
     return positions
+
+
+def circle(count: int) -> Places:
+    """Return `count` places on the unit circle, clockwise from the top."""
+    turns: Places = np.exp(1j * (np.pi / 2 - 2 * np.pi * np.arange(count) / count))
+    return turns if count > 1 else turns * 0
+
+
+def spaced(count: int) -> float:
+    """Return the radius of a circle of `count` places 1 apart."""
+    return 1 / (2 * np.sin(np.pi / count)) if count > 1 else 0.0
+
+
+def clusters(groups: int, routers: int, least: float = 0.0) -> Places:
+    """Return `groups` circles of `routers` each on a ring of radius `least` or more.
+
+    Shape (groups, routers).  The first router of each circle is the outermost.
+    """
+    size = spaced(routers)
+    radius = max(least, APART * (2 * size + 1) * spaced(groups))
+    outward = circle(groups)[:, None]
+    return radius * outward + size * circle(routers) * outward / 1j
+
+
+def slimfly(topology: Topology) -> tuple[Places, Places]:
+    """Return two rings, with a circle for each column."""
+    q = topology.parameters["q"]
+    inner = clusters(q, q)
+    outer = clusters(q, q, least=abs(inner.mean(axis=1)[0]) + APART * (2 * spaced(q) + 1))
+    return np.concatenate([outer.ravel(), inner.ravel()]), np.concatenate(
+        [outer.mean(axis=1), inner.mean(axis=1)]
+    )
+
+
+def dragonfly(topology: Topology) -> tuple[Places, Places]:
+    """Return a ring of groups."""
+    p = topology.parameters["p"]
+    a = topology.parameters.get("a", 2 * p)
+    places = clusters(topology.switches // a, a)
+    return places.ravel(), places.mean(axis=1)
+
+
+def xpander(topology: Topology) -> tuple[Places, Places]:
+    """Return a ring of metanodes."""
+    places = clusters(topology.parameters["r"] + 1, topology.parameters["l"])
+    return places.ravel(), places.mean(axis=1)
+
+
+def jellyfish(topology: Topology) -> tuple[Places, Places]:
+    """Return one circle."""
+    places = spaced(topology.switches) * circle(topology.switches)
+    return places, np.zeros(1, dtype=np.complex128)
+
+
+def hyperx(topology: Topology) -> tuple[Places, Places]:
+    """Return a grid; the third dimension goes aslant, further ones repeat the whole."""
+    dimensions, s = topology.parameters["l"], topology.parameters["s"]
+    number = np.arange(topology.switches)
+    step = 2.4 if dimensions < 3 else max(2.4, ASLANT.real * s + 1.2)
+    steps: list[complex] = [step, -1j * step, ASLANT]
+    extent = step * s + ASLANT.real * s
+    for dimension in range(3, dimensions):
+        steps.append(extent if dimension % 2 else -1j * extent)
+        extent *= 1 if dimension % 2 else s
+    places = np.zeros(topology.switches, dtype=np.complex128)
+    for dimension in range(dimensions):
+        places += steps[dimension] * (number // s**dimension % s)
+    return places, np.zeros(0, dtype=np.complex128)
+
+
+FAMILIES: Mapping[str, Callable[[Topology], tuple[Places, Places]]] = {
+    "slimfly": slimfly,
+    "dragonfly": dragonfly,
+    "xpander": xpander,
+    "jellyfish": jellyfish,
+    "polarfly": jellyfish,
+    "hyperx": hyperx,
+}
+
+
+def group_count(topology: Topology) -> int:
+    """Return the number of groups of consecutive routers in the drawing."""
+    centres = len(FAMILIES[topology.family](topology)[1])
+    return centres if centres > 1 else 0
+
+
+def router_places(topology: Topology) -> tuple[Places, Places]:
+    """Return the places of all nodes, and the point that attracts the middle of each link.
+
+    Hosts have the places of their routers.  Links within a group lean to its centre, others to that
+    of the network; links of a grid stand aside.
+    """
+    routers, centres = FAMILIES[topology.family](topology)
+    home = topology.links[topology.level == 0, 2] - topology.servers
+    places = np.concatenate([routers[home], routers])
+    a, b = places[topology.links[:, 0]], places[topology.links[:, 2]]
+    if not len(centres):
+        return places, (a + b) / 2 + ASIDE * 1j * (b - a) * np.sign(
+            (b - a).real + (b - a).imag + 1e-9
+        )
+    group = np.repeat(np.arange(len(centres)), len(routers) // len(centres))
+    ends = group[np.maximum(topology.links[:, [0, 2]] - topology.servers, 0)]
+    return places, np.where(ends[:, 0] == ends[:, 1], centres[ends[:, 0]], 0)

@@ -40,8 +40,7 @@ from weft.experiments.report.claims import (
     outcome,
     texts,
 )
-from weft.experiments.report.page_figures import PageFigure, page_figures
-from weft.experiments.report.published import PublishedSet
+from weft.experiments.report.published import PageFigure, PublishedSet, page_figures
 from weft.experiments.report.reproduction import select
 from weft.experiments.report.statistics import mean_and_half_width
 from weft.experiments.runner.definition import Experiment, Row, Value, assignments, find

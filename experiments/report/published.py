@@ -7,6 +7,10 @@ with the same figures keeps its line.  Files above MOST_BYTES are compressed.
 A provenance line has `key` and the commit, and what `provenance_of` adds.  The line of a run has
 ROW_FIELDS; its row is flat, and has ROW_CELLS.  A file with another line is refused when it is
 read, with the number of the line.
+
+Each paper's figures are the tuple FIGURES in the file page_figures.py of its room.  `make figures`
+draws them into figures/NAME.png.  A figure names the rows that it was drawn from, so that a test
+sees one that is older than the set.
 """
 
 from __future__ import annotations
@@ -15,16 +19,21 @@ import gzip
 import hashlib
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from weft.experiments.report import figures
 from weft.experiments.report.claims import PAPERS, Sweep, Where, all_claims
-from weft.experiments.runner.definition import Entry, Experiment, Row, Run, find
+from weft.experiments.runner.definition import Entry, Experiment, Row, Run, Table, find
 from weft.experiments.runner.results import NAME, Store
 from weft.experiments.runner.rows import order
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 FOLDER = Path(__file__).resolve().parents[2] / "results" / "published"
 RESTORE = "git checkout restores it, --published DIR reads another set"
@@ -306,3 +315,46 @@ def runs_of(experiment: str) -> Mapping[str, Run]:
     runs = [run for query in queries if query.experiment == experiment for run in query.runs]
     runs += [run for sweep in sweeps for run in sweep.runs()]
     return {run.id: run for run in runs}
+
+
+SOURCE = "weft rows"  # key of the rows' hash in a PNG file
+
+
+@dataclass(frozen=True)
+class PageFigure:
+    """A figure of a page.
+
+    where: values of parameters and engine that its rows have, as in `--set`.
+    plot: draws the rows on an empty figure; None for the experiment's own figure.
+    """
+
+    name: str
+    experiment: str
+    where: Mapping[str, str] = field(default_factory=dict)
+    plot: Callable[[Table, Figure], None] | None = None
+
+    def entries(self, published: PublishedSet) -> list[Entry]:
+        """Return the published (row, provenance) pairs that the figure shows."""
+        return published.selected(find(self.experiment), self.where)
+
+    def draw(self, published: PublishedSet, folder: Path) -> Path | None:
+        """Draw the figure into `folder`; return its path, or None without rows."""
+        entries = self.entries(published)
+        if not entries:
+            return None
+        path = folder / f"{self.name}.png"
+        plot = self.plot or find(self.experiment).plot
+        figures.plot(find(self.experiment), entries, path, plot, {SOURCE: source(entries)})
+        return path
+
+
+def page_figures() -> Iterator[PageFigure]:
+    """Yield the figures of all papers."""
+    for paper in PAPERS:
+        yield from import_module(f"weft.experiments.{paper}.page_figures").FIGURES
+
+
+def source(entries: Sequence[Entry]) -> str:
+    """Return a hash of the rows."""
+    text = json.dumps([row for row, _ in entries], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from weft.experiments.report.page_figures import PageFigure
 from weft.experiments.report.panels import Bars, Curves, melted
+from weft.experiments.report.published import PageFigure
 from weft.experiments.runner.definition import Table
 from weft.experiments.ttc.ttc_flow import with_estimate
 

@@ -9,8 +9,14 @@ from pathlib import Path
 import pytest
 
 from weft.experiments.ccrdn.page_figures import lettered
-from weft.experiments.report.page_figures import SOURCE, PageFigure, page_figures, source
-from weft.experiments.report.published import FOLDER, PublishedSet
+from weft.experiments.report.published import (
+    FOLDER,
+    SOURCE,
+    PageFigure,
+    PublishedSet,
+    page_figures,
+    source,
+)
 
 ROOT = Path(__file__).parents[3]
 PUBLISHED = PublishedSet(FOLDER)

@@ -12,7 +12,7 @@ from collections import Counter
 import pytest
 import quick
 
-from weft.experiments.report import page_figures, pages
+from weft.experiments.report import pages, published
 from weft.experiments.report.claims import all_claims
 from weft.experiments.report.claims import claims_of as claims_of_paper
 from weft.experiments.report.published import FOLDER, PublishedSet
@@ -186,7 +186,7 @@ def test_a_chosen_figure_of_speed_is_one_that_there_is_once():
 
 def test_the_gallery_has_every_picture_of_the_papers():
     gallery = page_of("docs/gallery.md")
-    for figure in page_figures.page_figures():
+    for figure in published.page_figures():
         assert (pages.ROOT / "figures" / f"{figure.name}.png").exists()
         picture = f"](../figures/{figure.name}.png)"
         assert f"{picture}\n\n    $ weft reproduce {figure.experiment} " in gallery
