@@ -22,13 +22,13 @@ import math
 import numpy as np
 
 from weft.experiments.ccrdn import columns
-from weft.experiments.ccrdn.network_figures import over_networks
 from weft.experiments.ccrdn.recursive import (
     ROUTING,
     TOPOLOGY,
     check,
     faults,
     networks,
+    over_networks,
     routed,
     shortest,
     traffic,

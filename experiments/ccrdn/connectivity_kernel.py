@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from weft.experiments.ccrdn import kernel_columns
+from weft.experiments.ccrdn import columns
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines import reachability
 from weft.experiments.engines.kernel_run import measured
@@ -126,7 +126,7 @@ EXPERIMENT = Experiment(
         "processes": common.PROCESSES.over(0),
     },
     version=3,
-    columns=kernel_columns.CONNECTIVITY_KERNEL,
+    columns=columns.CONNECTIVITY_KERNEL,
     seeds=3,
     takes_s=200,
     measure=measure,

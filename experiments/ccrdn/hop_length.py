@@ -20,7 +20,6 @@ import math
 import numpy as np
 
 from weft.experiments.ccrdn import columns
-from weft.experiments.ccrdn.network_figures import over_networks
 from weft.experiments.ccrdn.recursive import (
     ROUTING,
     TOPOLOGY,
@@ -28,6 +27,7 @@ from weft.experiments.ccrdn.recursive import (
     check_work,
     least_level,
     networks,
+    over_networks,
     routed,
     shortest,
     traffic,

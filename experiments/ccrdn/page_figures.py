@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from weft.experiments.ccrdn.flow_histogram import by_flows
-from weft.experiments.ccrdn.network_figures import with_sizes
+from weft.experiments.ccrdn.recursive import with_sizes
 from weft.experiments.report.panels import Bars, Curves, exploded, melted, number_of, relative
 from weft.experiments.report.published import PageFigure
 from weft.experiments.runner.definition import Table

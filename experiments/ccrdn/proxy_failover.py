@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from weft.experiments.ccrdn import kernel_columns
+from weft.experiments.ccrdn import columns
 from weft.experiments.ccrdn.failure import KINDS, ElementFailure, failures
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines import reachability
@@ -356,7 +356,7 @@ EXPERIMENT = Experiment(
         "congestion_control": common.CONGESTION_CONTROL.over("cubic"),
         "processes": common.PROCESSES.over(0),
     },
-    columns=kernel_columns.PROXY_FAILOVER,
+    columns=columns.PROXY_FAILOVER,
     seeds=1,
     version=5,
     takes_s=420,

@@ -28,7 +28,7 @@ from weft.daemons.core import registry
 from weft.daemons.proxy.routing import parting, route, search, shortest_first
 from weft.daemons.routing import dr, shortest
 from weft.daemons.routing.path_tables import tabulate
-from weft.experiments.ccrdn import kernel_columns
+from weft.experiments.ccrdn import columns
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines import reachability
 from weft.experiments.engines.graph import METHODS, policy
@@ -256,7 +256,7 @@ EXPERIMENT = Experiment(
         "questions_per_s": common.QUESTIONS_PER_S.over(20),
         "processes": common.PROCESSES.over(2),
     },
-    columns=kernel_columns.PROXY_LATENCY,
+    columns=columns.PROXY_LATENCY,
     seeds=1,
     takes_s=130,
     measure=measure,

@@ -24,7 +24,7 @@ import numpy as np
 from weft.daemons.core import registry
 from weft.daemons.dfr import scheme as dfr
 from weft.daemons.proxy.routing import SHORTEST, cost_of
-from weft.experiments.ccrdn import kernel_columns
+from weft.experiments.ccrdn import columns
 from weft.experiments.ccrdn.recursive import traffic
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines import reachability
@@ -225,7 +225,7 @@ EXPERIMENT = Experiment(
         "questions_per_s": common.QUESTIONS_PER_S.over(20),
         "processes": common.PROCESSES.over(2),
     },
-    columns=kernel_columns.PROXY_THROUGHPUT,
+    columns=columns.PROXY_THROUGHPUT,
     seeds=1,
     version=2,
     takes_s=510,

@@ -6,12 +6,15 @@ On the graph engine `routing` is one of
     pr-gp0, pr-gpi, pr-gpe          choice=0: rule among candidate routes, daemons/proxy/routing.py
     dfr:b=1,retry=3,ttl=64,nearest=1
     tar:relay=2,virtual=1,shuffled=1   on ficonn, see experiments/engines/flow_placement.py
+
+Figures over the networks of CCRDN: a line of panels for each family and depth.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +30,8 @@ from weft.experiments.engines.graph import METHODS, Graph, graph, graph_of, poli
 from weft.experiments.engines.loops import Faults, Tally
 from weft.experiments.engines.pairs import Pairs, pairs
 from weft.experiments.engines.wiring import NO_FAULTS
-from weft.experiments.runner.definition import Run
+from weft.experiments.report.panels import Curves
+from weft.experiments.runner.definition import Row, Run, Table
 from weft.experiments.runner.parameters import Spec
 from weft.topologies import canonical
 from weft.topologies.core.family import IntegerParameter
@@ -233,3 +237,33 @@ def shortest(
         count = min(count, max(20, math.ceil(total / PAIRS_OF_A_SOURCE)))
     sources = np.random.default_rng([run.seed, 2]).choice(alive, count, replace=False)
     return net.shortest(sources.tolist(), dead)
+
+
+def with_sizes(table: Table) -> Table:
+    """Return the rows with the family and depth of their network, and its servers."""
+    rows: list[Row] = []
+    for row in table:
+        spec = str(row["topology"])
+        family, parameters = parse(spec)
+        depth = f"{family}, k = {parameters['k']}"
+        rows.append({**row, "family": depth, "servers": graph(spec).servers})
+    return sorted(rows, key=lambda row: str(row["family"]))
+
+
+def over_networks(columns: Mapping[str, str], *facet: str, **options: Any) -> Curves:
+    """Return a figure of `columns` over the servers of a network, a line for each scheme.
+
+    Args:
+        columns: label of the axis of each column.
+        facet: parameters that a figure keeps apart, if they vary.
+        options: of Curves.
+    """
+    return Curves(
+        columns=columns,
+        x="servers",
+        series="routing",
+        facet=("family", *facet),
+        rows=with_sizes,
+        log=("servers", *options.pop("log", ())),
+        **options,
+    )

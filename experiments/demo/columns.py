@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.experiments.ccrdn.kernel_columns import PROXY_FAILOVER
+from weft.experiments.ccrdn.columns import PROXY_FAILOVER
 
 FIRST_LIGHT = {
     "up_s": "time to bring the network up, until its daemons have converged",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from weft.experiments.engines.workloads import mapped, pairs
-from weft.experiments.fatpaths import graph_columns
+from weft.experiments.fatpaths import columns
 from weft.experiments.fatpaths.path_diversity import collisions
 from weft.experiments.fatpaths.table_iv import NETWORK, looks
 from weft.experiments.report.panels import Curves, exploded
@@ -75,7 +75,7 @@ EXPERIMENT = Experiment(
         ).over(*PATTERNS),
         "mapped": Integer("1: hosts are placed at random", least=0, most=1).over(1),
     },
-    columns=graph_columns.COLLISIONS,
+    columns=columns.COLLISIONS,
     seeds=1,
     measure=measure,
     plot=Curves(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.experiments.fatpaths import graph_columns, path_diversity
+from weft.experiments.fatpaths import columns, path_diversity
 from weft.experiments.fatpaths.router_graph import RouterGraph
 from weft.experiments.fatpaths.table_iv import NETWORK, TABLE_IV, label, looks
 from weft.experiments.report.panels import Bars, Curves, Stack, exploded, number_of, varied
@@ -131,7 +131,7 @@ EXPERIMENT = Experiment(
             40_000
         ),
     },
-    columns=graph_columns.DIVERSITY,
+    columns=columns.DIVERSITY,
     version=2,  # disjoint shortest paths, and the paper's values
     seeds=1,
     measure=measure,

@@ -30,7 +30,7 @@ from weft.daemons.core.compiled import compiled
 from weft.daemons.fatpaths import construction, scheme
 from weft.daemons.fatpaths.layers import distinct_paths
 from weft.experiments.engines.arrays import Ints
-from weft.experiments.fatpaths import achievable_throughput, baseline_paths, graph_columns
+from weft.experiments.fatpaths import achievable_throughput, baseline_paths, columns
 from weft.experiments.fatpaths.achievable_throughput import Demands, RouterPath
 from weft.experiments.fatpaths.router_graph import RouterGraph
 from weft.experiments.fatpaths.table_iv import NETWORK
@@ -239,7 +239,7 @@ EXPERIMENT = Experiment(
             "short"
         ),
     },
-    columns=graph_columns.LAYERED_THROUGHPUT,
+    columns=columns.LAYERED_THROUGHPUT,
     version=3,  # random layers and overlap have the best parameters measured
     seeds=10,
     measure=measure,

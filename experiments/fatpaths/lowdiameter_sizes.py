@@ -8,7 +8,7 @@ printed_hosts_of_router what the form says.
 
 from __future__ import annotations
 
-from weft.experiments.fatpaths import graph_columns
+from weft.experiments.fatpaths import columns
 from weft.experiments.fatpaths.path_diversity import total_network_load
 from weft.experiments.fatpaths.router_graph import RouterGraph
 from weft.experiments.fatpaths.table_iv import (
@@ -62,7 +62,7 @@ EXPERIMENT = Experiment(
     source="FatPaths, tables IV and V",
     engines=("graph",),
     axes={"topology": NETWORK.over(*TABLE_IV, *TABLE_V_SAMPLES)},
-    columns=graph_columns.SIZES,
+    columns=columns.SIZES,
     seeds=1,
     measure=measure,
     plot=Bars(

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from weft.experiments.fatpaths import graph_columns
+from weft.experiments.fatpaths import columns
 from weft.experiments.fatpaths.table_iv import COLOURS, SHORT, table_v
 from weft.experiments.report import style
 from weft.experiments.report.panels import Bars, Curves, Stack, number_of
@@ -147,7 +147,7 @@ EXPERIMENT = Experiment(
         "copper_usd": price("a host's or local cable").over(PRICES["copper_usd"]),
         "fibre_usd": price("a global cable").over(PRICES["fibre_usd"]),
     },
-    columns=graph_columns.COST,
+    columns=columns.COST,
     seeds=1,
     measure=measure,
     plot=Stack(

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from weft.daemons.dfr import scheme as dfr
 from weft.daemons.dfr.routing import Dfr
 from weft.daemons.routing import dr
-from weft.experiments.ccrdn import connectivity, network_figures, recursive
+from weft.experiments.ccrdn import connectivity, recursive
 from weft.experiments.ccrdn.flow_histogram import by_flows
 from weft.experiments.engines.flow_placement import Placement
 from weft.experiments.engines.graph import graph
@@ -308,7 +308,7 @@ def test_a_figure_over_networks_has_a_panel_for_each_family():
     networks = ("dcell:n=3,k=2", "dcell:n=4,k=2", "ficonn:n=4,k=2")
     rows = [{"topology": spec, "routing": "dr", "mean_hops": 3.0} for spec in networks]
     with figures.new() as figure:
-        network_figures.over_networks({"mean_hops": "hops"})(rows, figure)
+        recursive.over_networks({"mean_hops": "hops"})(rows, figure)
         titles = [axes.get_title(loc="left") for axes in figure.axes]
         servers = [axes.get_lines()[0].get_xdata().tolist() for axes in figure.axes]
     assert titles == ["dcell, k = 2", "ficonn, k = 2"]

@@ -7,7 +7,7 @@ import pytest
 from weft.daemons.core import registry
 from weft.daemons.fatpaths import scheme
 from weft.experiments.fatpaths import flowlet_gaps
-from weft.experiments.fatpaths.fluid_shares import (
+from weft.experiments.fatpaths.flowlet_gaps import (
     NONE,
     channels,
     chosen_layers,
