@@ -16,8 +16,8 @@ from weft.daemons.control.candidate_routes import LiveRoutes
 from weft.daemons.core.contract import StateMachine
 from weft.daemons.core.node_config import NodeConfig, Options, node_configs
 from weft.daemons.core.scheme import RoutedPath, Scheme, arrives_by, for_servers
-from weft.daemons.routing import bcube, dr
-from weft.daemons.routing.candidates import candidates
+from weft.daemons.routing import dr
+from weft.daemons.routing.candidates import bcube_route, candidates
 from weft.topologies.recursive.bcube import BcubeNaming
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def path(topology: Topology, options: Options, src: int, dst: int) -> list[Route
 def route(topology: Topology, src: int, dst: int) -> list[int]:
     """Return the servers of DR's path; ValueError unless DR can route `topology`."""
     if isinstance(topology.naming, BcubeNaming):
-        return bcube.route(topology.naming, src, dst)
+        return bcube_route(topology.naming, src, dst)
     network = for_servers("dr", topology)
     return dr.route(network.rule, network.t, src, dst)
 

@@ -24,7 +24,7 @@ from math import inf
 
 from weft.daemons.core import wire
 from weft.daemons.core.actions import Hop, Send
-from weft.daemons.core.token_bucket import TokenBucket
+from weft.daemons.core.timers import TokenBucket
 
 MOST_REMEMBERED = 1024  # sources for each hop, and broken paths; the oldest are dropped first
 AWAKE_S = 0.001  # time for which a server that was woken counts as awake

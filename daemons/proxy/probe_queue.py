@@ -18,8 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
 
-from weft.daemons.core.rto_estimator import RtoEstimator
-from weft.daemons.core.token_bucket import TokenBucket
+from weft.daemons.core.timers import RtoEstimator, TokenBucket
 from weft.daemons.proxy.path_selection import ROUTINE, URGENT, CandidatePath, Paths
 
 MOST_TIMEOUTS = 64  # ratio of the greatest to the least timeout

@@ -19,7 +19,7 @@ from heapq import heappop, heappush
 from math import inf
 
 from weft.daemons.core.actions import FiveTuple
-from weft.daemons.core.rto_estimator import RtoEstimator
+from weft.daemons.core.timers import RtoEstimator
 from weft.daemons.tar.routing import flow_hash
 from weft.daemons.tar.settings import TarSettings
 

@@ -107,12 +107,12 @@ def doctor(arguments: Namespace) -> int:
 
 def _compare(name: str, *, as_json: bool) -> int:
     """Print how the run called `name` differs from its plan; return 1 if it does."""
-    from weft.testbed.network import second_reading
+    from weft.testbed.network import read_back
     from weft.testbed.network.network import RunningNetwork
 
     network = RunningNetwork.open(name)
-    objects = sum(map(len, second_reading.wanted(network).values()))
-    lines = list(second_reading.differences(network))
+    objects = sum(map(len, read_back.expected_objects(network).values()))
+    lines = list(read_back.differences(network))
     if as_json:
         print(json.dumps({"run": name, "objects": objects, "differences": lines}))
     else:

@@ -22,7 +22,7 @@ from weft.testbed.data_plane.data_plane import DataPlane
 from weft.testbed.measure.fidelity import Fidelity, FidelityReport
 from weft.testbed.measure.occupancy import Occupancies, Occupancy
 from weft.testbed.measure.reordering import OrderTable, Reordering
-from weft.testbed.network.degrade import set_rate
+from weft.testbed.network.impair import set_rate
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.traffic import flows, slotted_udp, tcp_settings
 from weft.testbed.traffic.flows import Flow, FlowResults

@@ -32,8 +32,7 @@ from weft.experiments.report.panels import Curves
 from weft.experiments.runner.definition import Experiment, Result, Run, Table
 from weft.experiments.runner.parameters import Word, swept
 from weft.testbed.data_plane.layer_program import FlowKey, LayerProgram, program_of
-from weft.testbed.measure.flow_gaps import FlowGaps
-from weft.testbed.measure.reordering import bounds_us
+from weft.testbed.measure.reordering import FlowGaps, bounds_us
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.traffic.flows import PORT, Flow
 from weft.topologies.core.topology import Topology

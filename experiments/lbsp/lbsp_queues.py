@@ -32,7 +32,7 @@ from weft.testbed.linux.clock import wait_until
 from weft.testbed.measure.fidelity import Fidelity
 from weft.testbed.measure.occupancy import Occupancy
 from weft.testbed.measure.port_counters import PortCounterReader
-from weft.testbed.network.degrade import one_at_a_time
+from weft.testbed.network.impair import one_at_a_time
 from weft.testbed.network.network import RunningNetwork
 from weft.topologies.core.link import LinkSpec, Mbps
 from weft.topologies.core.topology import Topology

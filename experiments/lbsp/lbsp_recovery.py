@@ -47,7 +47,7 @@ from weft.testbed.measure.fidelity import Fidelity
 from weft.testbed.measure.host_load import pss_kib
 from weft.testbed.measure.outage import Outage, OutageProbe
 from weft.testbed.measure.reordering import Reordering
-from weft.testbed.network.degrade import set_rate
+from weft.testbed.network.impair import set_rate
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.node_daemon import control
 from weft.testbed.plan.network_plan import NetworkPlan

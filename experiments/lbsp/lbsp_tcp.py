@@ -32,7 +32,7 @@ from weft.experiments.report.panels import Bars
 from weft.experiments.runner.definition import Experiment, Result, Row, Run
 from weft.experiments.runner.parameters import Integer, Word
 from weft.testbed.data_plane.data_plane import DataPlane
-from weft.testbed.network.degrade import set_rate
+from weft.testbed.network.impair import set_rate
 from weft.testbed.network.network import RunningNetwork
 from weft.topologies.core.link import LinkSpec, Mbps
 from weft.topologies.core.topology import Topology

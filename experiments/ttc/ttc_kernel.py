@@ -36,7 +36,7 @@ from weft.testbed.data_plane.data_plane import PortCounts
 from weft.testbed.measure.fidelity import Fidelity
 from weft.testbed.measure.occupancy import Occupancies, Occupancy, merge_queues
 from weft.testbed.measure.reordering import OrderTable, Reordering
-from weft.testbed.network.degrade import one_at_a_time
+from weft.testbed.network.impair import one_at_a_time
 from weft.testbed.traffic import slotted_udp
 from weft.topologies.core.grammar import integer, parse
 from weft.topologies.core.link import Mbps

@@ -1,23 +1,104 @@
-"""Reordering and one-way delay of packets: reorder.bpf.c, attached during a `with` block.
+"""Packets at ports of a fabric during a `with` block: reordering, delay, and gaps within a flow.
 
-    with Reordering(net) as watched:
+reorder.bpf.c and flow_gaps.bpf.c are attached to the ports.
+
+    with FlowGaps(net) as watched:
         flows.run(...)
-    watched.table.late_fraction
+    watched.table.beyond(500)  # fraction of packets after a gap of 500 us and more
 
-Exact and invisible to TCP; it costs 0.3 us a packet at the first switch and at the receiver.
+Schemes that choose a path for each flowlet see these gaps (LetFlow, FatPaths).
 """
 
 from __future__ import annotations
 
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import NamedTuple
+from typing import Generic, NamedTuple, Self, TypeVar
 
-from weft.testbed.linux import libbpf
-from weft.testbed.measure.watched_ports import Attachment, WatchedPorts
+from weft.testbed.data_plane import port_filters
+from weft.testbed.data_plane.counter_map import CounterMap
+from weft.testbed.data_plane.port_filters import PortFilter
+from weft.testbed.linux import libbpf, tc
+from weft.testbed.runs.network_handle import NetworkHandle
+
+PRIORITY = 5  # of the filters: before those of the data plane and of the choice of layers
+Observation = TypeVar("Observation")
+
+
+class Attachment(NamedTuple):
+    """Port that one of the object's programs is attached to."""
+
+    node: int
+    port: int
+    program: str
+
+
+class WatchedPorts(ABC, Generic[Observation]):
+    """Watch packets during a `with` block; then read `table`.
+
+    Attributes:
+        hook: side of the ports' interfaces.
+    """
+
+    hook = tc.INGRESS_HOOK
+
+    def __init__(self, net: NetworkHandle) -> None:
+        self.net = net
+        self._stack = ExitStack()
+        self._table: Observation | None = None
+
+    @abstractmethod
+    def load(self) -> libbpf.Object:
+        """Return the loaded programs."""
+
+    @abstractmethod
+    def places(self) -> Sequence[Attachment]:
+        """Return the ports, with the program for each."""
+
+    @abstractmethod
+    def read(self) -> Observation:
+        """Return the result so far."""
+
+    @property
+    def table(self) -> Observation:
+        """Return the result.
+
+        Raises:
+            RuntimeError: the `with` block has not ended.
+        """
+        if self._table is None:
+            raise RuntimeError(f"{type(self).__name__}: not finished yet")
+        return self._table
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            self._object = self.load()
+            stack.callback(self._object.close)
+            stack.callback(self._detach)
+            for node, port, program in self.places():
+                fd = self._object.program_fd(program)
+                port_filter = PortFilter(program, fd, self.hook)
+                port_filters.attach(self.net, node, [port], [port_filter], PRIORITY)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._stack:
+            self._table = self.read()
+
+    def totals(self, name: str, count: int) -> list[int]:
+        """Return the `count` counters of the map called `name`, summed over processors."""
+        return CounterMap(self._object, name, count).sums()
+
+    def _detach(self) -> None:
+        for node, port, _ in self.places():
+            port_filters.detach(self.net, node, [port], self.hook, PRIORITY)
+
 
 OBJECT = Path(__file__).with_name("reorder.bpf.o")
 WINDOW, EXTENTS, DELAYS = 1024, 256, 128
@@ -142,3 +223,58 @@ class Reordering(WatchedPorts[OrderTable]):
             )
         sums = self.totals("histograms", EXTENTS + DELAYS)
         return OrderTable(tuple(sorted(orders)), tuple(sums[:EXTENTS]), tuple(sums[EXTENTS:]))
+
+
+GAPS_OBJECT = Path(__file__).with_name("flow_gaps.bpf.o")
+PROGRAM = "gaps"
+CLASSES = 128
+
+
+@dataclass(frozen=True)
+class GapTable:
+    """Gaps of all flows.
+
+    Attributes:
+        gaps: packets by the gap before them; bounds_us() has the lower bounds of the classes.
+        flows: their number; the first packet of a flow has no gap.
+    """
+
+    gaps: tuple[int, ...]
+    flows: int
+
+    @property
+    def packets(self) -> int:
+        """Return the packets other than the first of each flow."""
+        return sum(self.gaps)
+
+    def beyond(self, us: float) -> float:
+        """Return the fraction of packets after a gap of at least `us`, to the next class bound."""
+        counted = sum(count for count, low in zip(self.gaps, bounds_us(), strict=True) if low >= us)
+        return counted / max(1, self.packets)
+
+    def quantile_us(self, percent: float) -> float:
+        """Return the gap that `percent` % of the packets do not exceed, to the next class."""
+        if not self.packets:
+            return 0.0
+        return bounds_us()[min(CLASSES - 1, quantile(self.gaps, percent) + 1)]
+
+
+class FlowGaps(WatchedPorts[GapTable]):
+    """Watch the packets that hosts of a fabric send."""
+
+    hook = tc.EGRESS_HOOK
+
+    def load(self) -> libbpf.Object:
+        return libbpf.Object(GAPS_OBJECT)
+
+    def places(self) -> list[Attachment]:
+        topology = self.net.topology
+        return [
+            Attachment(host, port, PROGRAM)
+            for host in range(topology.servers)
+            for port, *_ in topology.ports(host)
+        ]
+
+    def read(self) -> GapTable:
+        sums = self.totals("histograms", CLASSES + 1)
+        return GapTable(tuple(sums[:CLASSES]), sums[CLASSES])

@@ -22,7 +22,7 @@ from weft.testbed.linux import clock, netlink, netns
 from weft.testbed.linux.ethtool import Offloads
 from weft.testbed.linux.process import allow_descriptors
 from weft.testbed.machine import doctor, machine
-from weft.testbed.network import nat, read_back, status
+from weft.testbed.network import outside, read_back, status
 from weft.testbed.network.handle import Handle
 from weft.testbed.node_daemon import control, credentials, sealed_channel
 from weft.testbed.node_daemon.daemon_files import Daemons
@@ -178,7 +178,7 @@ def require_features(
     With `outwards`, also if hosts cannot get a way out.
     """
     if outwards:
-        nat.require(plan.names, plan.topology.servers)
+        outside.require_way_out(plan.names, plan.topology.servers)
     needed = ["rewriting"] if how.needs & REWRITES else []
     needed += ["clsact and cls_bpf", "bpf", "libbpf"] if how.needs & IN_TRANSIT or how.hosts else []
     for feature in needed:
@@ -215,7 +215,7 @@ def all_stages(
     """
     stages = kernel_stages(network) + program_stages(network, how)
     if options.outwards:
-        stages.append(("way out", partial(nat.make, network)))
+        stages.append(("way out", partial(outside.connect_servers, network)))
     if how.configs or lock is not None:
         supervision = {"processes": processes, "keep": lock, "restart": options.restart}
         stages.append(("daemons", partial(_launch, network, how.configs, **supervision)))

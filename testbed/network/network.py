@@ -21,16 +21,7 @@ from weft.testbed.data_plane import layer_program
 from weft.testbed.data_plane.data_plane import DataPlane
 from weft.testbed.linux import clock
 from weft.testbed.linux.process import need_root
-from weft.testbed.network import (
-    bring_up,
-    clean,
-    degrade,
-    faults,
-    impair,
-    nat,
-    scheme_change,
-    status,
-)
+from weft.testbed.network import bring_up, clean, faults, impair, outside, scheme_change, status
 from weft.testbed.network.bring_up import RunOptions
 from weft.testbed.network.handle import Handle
 from weft.testbed.node_daemon import credentials
@@ -148,7 +139,7 @@ class RunningNetwork(Handle):
 
     def degrade(self, link: str, rate_bps: int, *, tell: bool = False) -> None:
         """Set the rate of a link in both directions; see degrade.degrade."""
-        degrade.degrade(self, link, rate_bps, tell=tell)
+        impair.degrade(self, link, rate_bps, tell=tell)
 
     def impair(self, link: str, change: impair.Impairment) -> None:
         """Set loss, delay, rate or queue of a link in both directions."""
@@ -199,7 +190,7 @@ def journal(
     """
     namespaces = [plan.namespace(node) for node in plan.nodes]
     if options.outwards:
-        namespaces.append(nat.namespace(plan.run))
+        namespaces.append(outside.gateway_namespace(plan.run))
     return {
         "id": plan.run.id,
         "slot": plan.run.slot,

@@ -17,7 +17,7 @@ from weft.daemons.routing import path_shares
 from weft.testbed.linux import fib
 from weft.testbed.measure.traceroute import trace
 from weft.testbed.network import impair
-from weft.testbed.network.degrade import set_rate
+from weft.testbed.network.impair import set_rate
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.node_daemon import control
 from weft.testbed.observe.port_reader import PortReader

@@ -23,8 +23,14 @@ from weft.daemons.core.message_formats import (
     flat,
     take_apart,
 )
-from weft.daemons.core.message_registry import BY_KIND, FORMATS, SEAL, SEAL_BYTES, dissect
-from weft.daemons.core.wireshark import dissector
+from weft.daemons.core.message_registry import (
+    BY_KIND,
+    FORMATS,
+    SEAL,
+    SEAL_BYTES,
+    dissect,
+    dissector,
+)
 from weft.daemons.dar import messages as dar
 from weft.daemons.lbsp import messages as lbsp
 from weft.daemons.tar import messages as tar

@@ -4,7 +4,7 @@ import pytest
 
 from weft.daemons.core import wire
 from weft.daemons.core.actions import Hop, Send
-from weft.daemons.core.token_bucket import TokenBucket
+from weft.daemons.core.timers import TokenBucket
 from weft.daemons.proxy.probe import HopLost, ProbeAnswer, Probes
 
 

@@ -13,7 +13,7 @@ from weft.testbed.data_plane.data_plane import DataPlane
 from weft.testbed.linux import netns
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.measure.ping import ping
-from weft.testbed.network import degrade, scheme_change
+from weft.testbed.network import impair, scheme_change
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.node_daemon import control
 from weft.testbed.runs.network_handle import all_pairs
@@ -117,8 +117,8 @@ def test_a_failed_link_is_left_for_its_range_only_and_taken_again(
 
 
 def test_a_link_that_is_said_to_be_degraded_carries_nothing_more(fabric: RunningNetwork) -> None:
-    degrade.set_rate(fabric, "a1.0-c0", 5 * Mbps)
-    degrade.report(fabric, "a1.0-c0")
+    impair.set_rate(fabric, "a1.0-c0", 5 * Mbps)
+    impair.report_degraded(fabric, "a1.0-c0")
     for name in ("a0.0", "a2.0", "e0.1", "e1.0"):
         wait_until(f"{name} knows", lambda name=name: known(fabric, name) == [("a1.0-c0", True)])
 
@@ -128,7 +128,7 @@ def test_a_link_that_is_said_to_be_degraded_carries_nothing_more(fabric: Running
         return between(fabric, before, "a1.0")[2] == between(fabric, before, "c0")[1] == 0
 
     wait_until("a1.0-c0 carries nothing more", carries_nothing)
-    degrade.report(fabric, "a1.0-c0", degraded=False)
+    impair.report_degraded(fabric, "a1.0-c0", degraded=False)
     wait_until(
         "nobody knows any more",
         lambda: not any(known(fabric, name) for name in ("a1.0", "c0", "e3.1")),
@@ -139,9 +139,9 @@ def test_only_links_between_lbsps_switches_can_be_told_degraded(
     fabric: RunningNetwork, network: Callable[..., RunningNetwork]
 ) -> None:
     with pytest.raises(ValueError, match="leads to a host"):
-        degrade.report(fabric, "h0-e0.0")
+        impair.report_degraded(fabric, "h0-e0.0")
     with pytest.raises(ValueError, match="scheme none treats"):
-        degrade.report(network("star:n=2", LINK, "none"), "h0-e0")
+        impair.report_degraded(network("star:n=2", LINK, "none"), "h0-e0")
 
 
 def test_a_degraded_link_is_found_from_what_it_sends(
@@ -149,7 +149,7 @@ def test_a_degraded_link_is_found_from_what_it_sends(
 ) -> None:
     net = network(SMALL, LINK, "lbsp:rate_kbps=50000")
     far = net.topology.naming.node("s3.1.1")  # group 1 at edge and aggregation
-    degrade.set_rate(net, "e0.0-a0.1", 5 * Mbps)
+    impair.set_rate(net, "e0.0-a0.1", 5 * Mbps)
     table = run(
         net,
         [Flow(0.0, 0, far, None), Flow(0.0, 1, far, None)],
@@ -230,7 +230,7 @@ def test_lbsp_is_refused_over_routes_that_are_not_its_own(
 def test_a_run_goes_back_to_the_scheme_that_its_daemons_route_by(fabric: RunningNetwork) -> None:
     fabric.change_scheme("rr")
     assert scheme_change.routing(fabric.run.journal) == "lbsp"
-    degrade.report(fabric, "a1.0-c0")  # LBSP's daemons still know what that is
+    impair.report_degraded(fabric, "a1.0-c0")  # LBSP's daemons still know what that is
     fabric.change_scheme("lbsp:hash=1")
     with pytest.raises(ValueError, match="into 2 link groups"):
         fabric.change_scheme("lbsp:groups=4")

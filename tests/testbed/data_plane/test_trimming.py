@@ -21,7 +21,7 @@ from weft.testbed.data_plane.data_plane import DataPlane, check_trims
 from weft.testbed.linux import libbpf, netlink, netns, tc
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.measure.port_counters import PortCounterReader, PortCounters
-from weft.testbed.network import degrade, read_back
+from weft.testbed.network import impair, read_back
 from weft.testbed.network.network import RunningNetwork
 from weft.topologies import build
 from weft.topologies.core.address import dotted
@@ -281,12 +281,12 @@ def test_what_the_kernel_holds_is_what_was_planned(star: RunningNetwork) -> None
     found = RunningNetwork.open(star.run.id)
     try:
         assert found.plan.link == LINK
-        degrade.set_rate(found, "h2-r0", 500_000)
+        impair.set_rate(found, "h2-r0", 500_000)
         with star.at(3) as at:
             assert tc.shapes(at)[star.ifindex(3, 2)] == tc.DeviceDisciplines(
                 500_000, 250, None, 200
             )
-        degrade.set_rate(found, "h2-r0", Mbps)
+        impair.set_rate(found, "h2-r0", Mbps)
         with pytest.raises(ValueError, match="ecmp leaves packets to the kernel, which trims none"):
             found.change_scheme("ecmp")
         found.change_scheme("rps")

@@ -9,8 +9,7 @@ import pytest
 
 from weft.testbed.linux import clock, netns
 from weft.testbed.linux.clock import wait_until
-from weft.testbed.measure.flow_gaps import CLASSES, FlowGaps, GapTable
-from weft.testbed.measure.reordering import bounds_us
+from weft.testbed.measure.reordering import CLASSES, FlowGaps, GapTable, bounds_us
 from weft.testbed.network.network import RunningNetwork
 
 

@@ -15,7 +15,7 @@ from weft.testbed.measure.reference_packets import (
     deviations,
 )
 from weft.testbed.network.bring_up import HOP_NS
-from weft.testbed.network.degrade import one_at_a_time, set_rate
+from weft.testbed.network.impair import one_at_a_time, set_rate
 from weft.testbed.runs.network_handle import ports
 from weft.testbed.traffic import flows
 from weft.topologies.core.address import dotted

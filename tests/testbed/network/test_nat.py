@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from weft.testbed.linux import netns
-from weft.testbed.network import clean, nat
+from weft.testbed.network import clean, outside
 from weft.testbed.runs import run
 from weft.topologies.core.address import Prefix
 
@@ -97,12 +97,12 @@ def test_hosts_reach_what_is_beyond_the_machine_and_sigkill_leaves_nothing(
             assert process.stdout.readline() == "up\n"
             found = next(one for one in run.runs() if one.id == NAME)
             namespaces = found.journal["namespaces"]
-            assert nat.namespace(found) in namespaces
+            assert outside.gateway_namespace(found) in namespaces
             for name in (MACHINE, BEYOND, "h2"):
                 assert ", 0% packet loss" in on_node("h1", "ping", "-c1", "-W5", name).stdout
             h2 = on_node("h1", "getent", "hosts", "h2").stdout.split()[0]
             assert way("h1", h2).startswith("h1-eth")
-            assert way("h1", "65.1.2.3") == way("h1", BEYOND) == nat.DEVICE
+            assert way("h1", "65.1.2.3") == way("h1", BEYOND) == outside.SERVER_DEVICE
             if spec.startswith("dcell"):  # elsewhere a host hands whatever it is to its switch
                 assert way("h1", "10.255.9.9") == "", (
                     "packets for the network stay in it, also for unassigned addresses"
@@ -119,19 +119,19 @@ def test_hosts_reach_what_is_beyond_the_machine_and_sigkill_leaves_nothing(
 
 
 def test_what_cannot_have_a_way_out_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nat.shutil, "which", lambda name: f"/usr/sbin/{name}")
-    nat.require(["h0", "h1"], 2)
+    monkeypatch.setattr(outside.shutil, "which", lambda name: f"/usr/sbin/{name}")
+    outside.require_way_out(["h0", "h1"], 2)
     with pytest.raises(ValueError, match="a node called nat"):
-        nat.require(["nat", "h1"], 2)
+        outside.require_way_out(["nat", "h1"], 2)
     with pytest.raises(ValueError, match="addresses for 65533"):
-        nat.require(["h0", "h1"], 70_000)
-    monkeypatch.setattr(nat.shutil, "which", lambda name: None)
+        outside.require_way_out(["h0", "h1"], 70_000)
+    monkeypatch.setattr(outside.shutil, "which", lambda name: None)
     with pytest.raises(ValueError, match="needs nft: apt-get install nftables"):
-        nat.require(["h0"], 1)
+        outside.require_way_out(["h0"], 1)
 
 
 def test_addresses_of_the_links_are_out_of_everybody_elses_way() -> None:
-    assert Prefix(198 << 24 | 18 << 16, 15).holds(nat.BLOCK.network)
-    assert not any(prefix.holds(nat.BLOCK.network) for prefix in nat.OWN)
-    assert nat.BLOCK.holds(nat.FIRST_SERVER + nat.MOST_SERVERS - 1)
-    assert not nat.BLOCK.holds(nat.FIRST_SERVER + nat.MOST_SERVERS + 1)
+    assert Prefix(198 << 24 | 18 << 16, 15).holds(outside.SERVER_LINKS.network)
+    assert not any(prefix.holds(outside.SERVER_LINKS.network) for prefix in outside.OWN)
+    assert outside.SERVER_LINKS.holds(outside.FIRST_SERVER + outside.MOST_SERVERS - 1)
+    assert not outside.SERVER_LINKS.holds(outside.FIRST_SERVER + outside.MOST_SERVERS + 1)

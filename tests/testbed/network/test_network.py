@@ -13,7 +13,7 @@ from weft.testbed.linux import clock, live_port, netlink, netns, tc
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.linux.interface import interfaces
 from weft.testbed.measure.port_counters import PortCounterReader
-from weft.testbed.network import bring_up, clean, degrade, read_back
+from weft.testbed.network import bring_up, clean, impair, read_back
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.network.read_back import Mismatch
 from weft.testbed.plan.network_plan import NetworkPlan
@@ -306,7 +306,7 @@ def test_host_links_have_a_rate_of_their_own_in_the_kernel_and_in_what_is_told(n
     found = RunningNetwork.open(one.run.id)
     read_back.check(found)
     assert found.plan.host_link == host_link
-    degrade.set_rate(found, "h0-e0.0", Mbps)
+    impair.set_rate(found, "h0-e0.0", Mbps)
     with pytest.raises(
         Mismatch,
         match=r"planned .*rate_bps=5000000, queue_packets=50.* rate 1000000 bit/s, queue 50",

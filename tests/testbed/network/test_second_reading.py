@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from weft.experiments.cli import cli
-from weft.testbed.network import second_reading
+from weft.testbed.network import read_back
 from weft.topologies.core.link import LinkSpec, Mbps
 
 LINK = LinkSpec(rate_bps=20 * Mbps, queue_packets=250)
@@ -28,9 +28,9 @@ NETWORKS = {
 def test_pyroute2_reads_what_was_planned(network, name):
     spec, link, options = NETWORKS[name]
     up = network(spec, link, **options)
-    objects = [planned for node in second_reading.wanted(up).values() for planned in node]
+    objects = [planned for node in read_back.expected_objects(up).values() for planned in node]
     assert len(objects) > 10 * len(up.topology.links)
-    assert list(second_reading.differences(up)) == []
+    assert list(read_back.differences(up)) == []
 
 
 @pytest.mark.kernel
@@ -89,7 +89,7 @@ def test_pyroute2_reads_what_was_planned(network, name):
 def test_what_differs_is_told_with_its_command(network, capsys, spec, change, lines):
     up = network(spec, LINK)
     subprocess.run(["ip", "netns", "exec", up.plan.namespace(0), *change.split()], check=True)
-    found = list(second_reading.differences(up))
+    found = list(read_back.differences(up))
     assert found
     for line in lines:
         assert any(re.search(line, one) for one in found), found

@@ -14,7 +14,7 @@ import pytest
 
 from weft.testbed.linux import clock
 from weft.testbed.linux.clock import wait_until
-from weft.testbed.network.degrade import set_rate
+from weft.testbed.network.impair import set_rate
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.node_daemon import control
 from weft.testbed.observe.event_stream import EventStream, require

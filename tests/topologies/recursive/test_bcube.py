@@ -5,7 +5,7 @@ from itertools import combinations, pairwise, product
 import networkx as nx
 import pytest
 
-from weft.daemons.routing import bcube
+from weft.daemons.routing import candidates
 from weft.topologies import build
 
 SIZES = [(2, 0), (2, 1), (4, 1), (2, 3), (3, 2), (5, 1)]
@@ -45,13 +45,13 @@ def test_routes_are_shortest_and_each_server_goes_on_along_them(n, k):
     graph = nx.Graph((a, b) for a, near in topology.adjacency.items() for b in near)
     lengths = dict(nx.all_pairs_shortest_path_length(graph))
     for src, dst in product(range(topology.servers), repeat=2):
-        path = bcube.route(topology.naming, src, dst)
+        path = candidates.bcube_route(topology.naming, src, dst)
         assert (path[0], path[-1], len(path) - 1) == (src, dst, lengths[src][dst])
         address = topology.naming.address(dst)
         for near, far in pairwise(path):
             (hop,) = [
                 hop
-                for prefix, hop in bcube.prefix_routes(topology.naming, near)
+                for prefix, hop in candidates.bcube_routes(topology.naming, near)
                 if prefix.holds(address)
             ]
             assert hop.node == far
