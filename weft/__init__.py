@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from weft.testbed.measure.outage import OutageProbe as OutageProbe
     from weft.testbed.mininet.net import Net as Net
     from weft.testbed.packets.simulation import simulate as simulate
-    from weft.testbed.runs.namespaces import namespaces as namespaces
+    from weft.testbed.runs.network_handle import namespaces as namespaces
     from weft.topologies.core.link import Gbps as Gbps
     from weft.topologies.core.link import LinkSpec as LinkSpec
     from weft.topologies.core.link import Mbps as Mbps
@@ -30,7 +30,7 @@ _MODULES = {
     "Net": "weft.testbed.mininet.net",
     "OutageProbe": "weft.testbed.measure.outage",
     "build": "weft.experiments.runner.python_interface",
-    "namespaces": "weft.testbed.runs.namespaces",
+    "namespaces": "weft.testbed.runs.network_handle",
     "run": "weft.experiments.runner.python_interface",
     "simulate": "weft.testbed.packets.simulation",
 }

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from math import inf
 from typing import Any
 
+from weft.daemons.control.candidate_routes import HelloMachine
 from weft.daemons.control.hello import HelloOutcome, NeighbourChanged, Neighbourhood
-from weft.daemons.control.hello_machine import HelloMachine
 from weft.daemons.control.link_state import Database, backoff
 from weft.daemons.core import wire
 from weft.daemons.core.actions import NOTHING, Action, Hop

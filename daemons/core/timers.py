@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from math import inf
 
+GAIN, DEVIATION_GAIN, DEVIATIONS = 1 / 8, 1 / 4, 4  # RFC 6298
+
 
 class TokenBucket:
     """A token bucket.
@@ -28,9 +30,6 @@ class TokenBucket:
     def free_s(self) -> float:
         """Time of the next token."""
         return self._full_s - self._most_s
-
-
-GAIN, DEVIATION_GAIN, DEVIATIONS = 1 / 8, 1 / 4, 4  # RFC 6298
 
 
 class RtoEstimator:

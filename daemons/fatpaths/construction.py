@@ -1,6 +1,7 @@
 """Constructions of layers.
 
-They are made at random (FatPaths, listing 1), with little overlap (listing 2), or as in-trees
+They are made at random (FatPaths, listing 1), with little overlap (listing 2:
+paths of a given length that share few links with earlier ones), or as in-trees
 (ours); trees.py has those that layers are compared with.
 
 Every construction takes the graph, its options, a generator of random numbers, and `accelerate`, a
@@ -10,16 +11,18 @@ compiler of functions over arrays.  It returns tables as layers.py has them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from weft.daemons.fatpaths import in_trees, overlap, trees
+from weft.daemons.fatpaths import in_trees, trees
 from weft.daemons.fatpaths.layers import (
     UNSET,
     ArcFlags,
     Compiler,
+    IntegerArray,
     LayerOptions,
     RouterArrays,
     RouterTable,
@@ -32,7 +35,108 @@ from weft.daemons.fatpaths.layers import (
     with_fallback,
 )
 
+Numbers = NDArray[np.float64]
+
+NOWHERE = 1e18
 ATTEMPTS = 1000
+
+
+class PathSearch(NamedTuple):
+    """State of a layer.
+
+    available: arcs that paths may take; they lead from lower ranks to higher ones.
+    in_layer: the layer's arcs.
+    weight: of each arc, how much paths of all layers cross it.
+    path_count: paths of each pair in all layers.
+    open_pairs: pairs that may still be served.
+    cost, by, path: scratch; shape (length + 1, routers) twice, and length + 1.
+    """
+
+    graph: RouterArrays
+    available: ArcFlags
+    in_layer: ArcFlags
+    weight: Numbers
+    path_count: IntegerArray
+    open_pairs: ArcFlags
+    cost: Numbers
+    by: IntegerArray
+    path: IntegerArray
+
+    @classmethod
+    def of(cls, graph: RouterArrays, length: int) -> PathSearch:
+        """Return a search for paths of `length` links, without earlier paths."""
+        arcs, pairs, steps = len(graph.peer), (graph.routers, graph.routers), length + 1
+        return cls(
+            graph=graph,
+            available=np.empty(arcs, dtype=bool),
+            in_layer=np.empty(arcs, dtype=bool),
+            weight=np.zeros(arcs),
+            path_count=np.zeros(pairs, dtype=np.int64),
+            open_pairs=np.empty(pairs, dtype=bool),
+            cost=np.empty((steps, graph.routers)),
+            by=np.empty((steps, graph.routers), dtype=np.int64),
+            path=np.empty(steps, dtype=np.int64),
+        )
+
+
+def layer(search: PathSearch, pairs: IntegerArray, most_paths: int) -> None:
+    """Add paths to a layer until it has `most_paths` or no pair is left.
+
+    pairs: in the order in which they are served, those with the fewest paths first.
+    """
+    paths = 0
+    for row in range(len(pairs)):
+        if paths == most_paths:
+            break
+        u, v = pairs[row, 0], pairs[row, 1]
+        if search.open_pairs[u, v]:
+            search.open_pairs[u, v] = False
+            if cheapest(search, u, v):
+                paths += 1
+                search.path_count[u, v] += 1
+                add(search)
+
+
+def add(search: PathSearch) -> None:
+    """Add the path that was searched last; its routers take no short cuts in this layer."""
+    graph, path = search.graph, search.path
+    length = len(path) - 1
+    for i in range(length):
+        for j in range(i + 1, length + 1):
+            if j - i < length:
+                search.open_pairs[path[i], path[j]] = False
+            for arc in range(graph.start[path[i]], graph.start[path[i] + 1]):
+                if graph.peer[arc] == path[j]:
+                    if j == i + 1:
+                        search.in_layer[arc] = True
+                        search.weight[arc] += j * (length + 1 - j)
+                    else:
+                        search.available[arc] = False
+
+
+def cheapest(search: PathSearch, src: int, dst: int) -> bool:
+    """Search the path from `src` to `dst` of this length whose weights sum to the least.
+
+    No router comes twice, because of the ranks.  Returns False if there is none.
+    """
+    graph, cost, by, path = search.graph, search.cost, search.by, search.path
+    length, routers = len(path) - 1, cost.shape[1]
+    cost[:] = NOWHERE
+    cost[0, src] = 0
+    for hop in range(length):
+        for u in range(routers):
+            if cost[hop, u] < NOWHERE:
+                for arc in range(graph.start[u], graph.start[u + 1]):
+                    v, through = graph.peer[arc], cost[hop, u] + search.weight[arc]
+                    if search.available[arc] and through < cost[hop + 1, v]:
+                        cost[hop + 1, v] = through
+                        by[hop + 1, v] = u
+    if cost[length, dst] >= NOWHERE:
+        return False
+    path[length] = dst
+    for hop in range(length, 0, -1):
+        path[hop - 1] = by[hop, path[hop]]
+    return True
 
 
 def check(options: LayerOptions) -> None:
@@ -97,8 +201,8 @@ def overlap_layers(
     first = next_hops(graph, everything(graph), generator)
     length = int(distances(graph, everything(graph)).max()) + options.extra_links
     most_paths = max(1, round(options.paths * graph.routers))
-    search = overlap.PathSearch.of(graph, length)
-    back, work, layers = graph.back(), accelerate(overlap.layer), [first]
+    search = PathSearch.of(graph, length)
+    back, work, layers = graph.back(), accelerate(layer), [first]
     for _ in range(options.layers - 1):
         pairs = ranked_pairs(search, generator)
         work(search, pairs, most_paths)
@@ -107,7 +211,7 @@ def overlap_layers(
     return np.stack(layers)
 
 
-def ranked_pairs(search: overlap.PathSearch, generator: Generator) -> NDArray[np.int64]:
+def ranked_pairs(search: PathSearch, generator: Generator) -> NDArray[np.int64]:
     """Draw the ranks of a layer, and return its pairs, those with the fewest paths first."""
     tail, peer = search.graph.tail, search.graph.peer
     rank = generator.permutation(search.graph.routers)

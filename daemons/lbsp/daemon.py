@@ -26,8 +26,8 @@ from functools import cached_property
 from math import inf
 from typing import Any, NamedTuple
 
+from weft.daemons.control.candidate_routes import HelloMachine
 from weft.daemons.control.hello import HelloOutcome, NeighbourChanged, Neighbourhood
-from weft.daemons.control.hello_machine import HelloMachine
 from weft.daemons.control.scoped_flooding import Notices
 from weft.daemons.core import wire
 from weft.daemons.core.actions import (

@@ -40,10 +40,16 @@ from weft.daemons.core.contract import useless
 from weft.daemons.core.events import DaemonEvent, DestinationInUse, Measured, Refused
 from weft.daemons.core.timers import TokenBucket
 from weft.daemons.proxy import routing as proxy
-from weft.daemons.proxy.path_selection import NOT_ASKED, CandidatePath, Paths
-from weft.daemons.proxy.probe import HopLost, ProbeAnswer, ProbeOutcome, Probes
-from weft.daemons.proxy.probe_queue import Lane, ProbeQueue, Question
-from weft.daemons.proxy.settings import ProbeSettings
+from weft.daemons.proxy.path_selection import NOT_ASKED, CandidatePath, Paths, ProbeSettings
+from weft.daemons.proxy.probe import (
+    HopLost,
+    Lane,
+    ProbeAnswer,
+    ProbeOutcome,
+    ProbeQueue,
+    Probes,
+    Question,
+)
 from weft.daemons.routing import dr, proxy_addresses
 from weft.daemons.routing.path_tables import PathTables, tabulate
 from weft.topologies.core.address import SERVER_BLOCK, Prefix

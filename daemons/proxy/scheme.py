@@ -13,7 +13,7 @@ from weft.daemons.core.scheme import RoutedPath, Scheme, arrives_by, for_servers
 from weft.daemons.dr.scheme import if_alive
 from weft.daemons.proxy import routing as proxy
 from weft.daemons.proxy.daemon import Pr, tables
-from weft.daemons.proxy.settings import ProbeSettings
+from weft.daemons.proxy.path_selection import ProbeSettings
 from weft.daemons.routing import proxy_addresses
 from weft.daemons.routing.candidates import candidates
 from weft.topologies.core.family import IntegerParameter

@@ -16,10 +16,10 @@ from weft.daemons.core.events import DaemonEvent, FlowsSeen, SeenFlow
 from weft.daemons.routing.selection import below, flow_hash
 from weft.daemons.simulator import packet_walk
 from weft.daemons.simulator.capabilities import SimulatedFlowPlacements
-from weft.daemons.simulator.event_queue import EventQueue
 from weft.daemons.simulator.node import Node
 from weft.daemons.simulator.packet_queues import PacketQueues
 from weft.daemons.simulator.packet_walk import PacketWalk, SimulatedNetwork
+from weft.daemons.simulator.wires import EventQueue
 
 TCP = 6
 

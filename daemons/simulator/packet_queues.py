@@ -17,9 +17,9 @@ from weft.daemons.core.actions import FiveTuple
 from weft.daemons.core.events import DaemonEvent, LongQueue
 from weft.daemons.core.node_config import GOLDEN_FRACTION
 from weft.daemons.simulator.capabilities import SimulatedFlowPlacements
-from weft.daemons.simulator.event_queue import CALL, EventQueue
 from weft.daemons.simulator.node import Node
 from weft.daemons.simulator.packet_walk import PacketWalk
+from weft.daemons.simulator.wires import CALL, EventQueue
 
 ROOM_PACKETS = 32
 SwitchLink = tuple[int, int]  # sending and receiving switch

@@ -16,11 +16,10 @@ from weft.daemons.core.contract import StateMachine
 from weft.daemons.core.events import DaemonEvent, Refused
 from weft.daemons.core.wire import MalformedMessage
 from weft.daemons.simulator import packet_walk
-from weft.daemons.simulator.event_queue import CALL, TICK, EventQueue
 from weft.daemons.simulator.flows import Flows
 from weft.daemons.simulator.node import Node
 from weft.daemons.simulator.packet_walk import PacketWalk, SimulatedNetwork
-from weft.daemons.simulator.wires import Listener, Randomness, Wire, Wires
+from weft.daemons.simulator.wires import CALL, TICK, EventQueue, Listener, Randomness, Wire, Wires
 from weft.topologies.core.address import Prefix
 
 if TYPE_CHECKING:

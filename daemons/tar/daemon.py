@@ -43,8 +43,7 @@ from weft.daemons.tar import messages
 from weft.daemons.tar import routing as tar
 from weft.daemons.tar.flow_states import FlowState, FlowStates
 from weft.daemons.tar.messages import FlowBreaks, FlowProbe
-from weft.daemons.tar.own_flows import OwnFlow, OwnFlows
-from weft.daemons.tar.settings import TarSettings
+from weft.daemons.tar.own_flows import OwnFlow, OwnFlows, TarSettings
 from weft.topologies.core.address import SERVER_BLOCK, Prefix
 from weft.topologies.recursive.ccrdn import Ccrdn
 

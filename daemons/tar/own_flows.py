@@ -21,7 +21,6 @@ from math import inf
 from weft.daemons.core.actions import FiveTuple
 from weft.daemons.core.timers import RtoEstimator
 from weft.daemons.tar.routing import flow_hash
-from weft.daemons.tar.settings import TarSettings
 
 ATTEMPTS = 8
 ACTIVE_S = 2.5  # time since the last packet; the data plane reports an active flow every second
@@ -30,6 +29,32 @@ MOST_DOUBLINGS = 8  # of the timeout
 MOST_TIMEOUT_S = 6.4
 AGAIN_S = 0.050  # least time between probes of a refused flow
 LEAST_RTO_S = 0.030  # a busy server may delay an answer as long
+
+
+@dataclass(frozen=True, kw_only=True)
+class TarSettings:
+    """Settings of a TAR server; times in s, rates per s.
+
+    relay: target of a bypassed flow, as in routing.py.
+    capacity_kbps: capacity of a link.
+    gain_kbps: available bandwidth that a bypass must gain.
+    refresh_s: time between two probes of an active flow.
+    refreshes: refresh intervals after which a flow without a probe expires.
+    refreshes_per_s: maximum rate of refreshed flows.
+    probes_per_s: maximum rate of probes.
+    probe_s: maximum time for an answer.
+    idle_s: time after which an unused flow is forgotten.
+    """
+
+    relay: int
+    capacity_kbps: int
+    gain_kbps: int
+    refresh_s: float
+    refreshes: int
+    refreshes_per_s: int
+    probes_per_s: int
+    probe_s: float
+    idle_s: float
 
 
 @dataclass(slots=True)

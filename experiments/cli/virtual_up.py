@@ -34,6 +34,8 @@ NO_RATE = "without one links would carry any load in no time"
 MEMORY_MB = 3000
 # handed on
 OPTIONS = ("routing", "rate", "host_rate", "queue", "trim", "headers", "delay", "mtu", "packed")
+MOST_LINE_BYTES = 4096
+STAGE = "weft-stage: "  # begins a line that names a stage
 
 
 def check(arguments: Namespace) -> None:
@@ -174,10 +176,6 @@ def command_line(net: Net) -> None:
             return super().run()
 
     OfHost(net, stdin=Terminal())
-
-
-MOST_LINE_BYTES = 4096
-STAGE = "weft-stage: "  # begins a line that names a stage
 
 
 class FirstOutput(io.BytesIO):

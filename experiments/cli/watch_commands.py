@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 SUPERVISOR = "supervisor"  # its log lies beside those of the nodes
 MONOTONIC_COLUMN = 1  # of a log line, after the wall clock
+MOST_FILES = 10_000
+POLL_S = 0.5  # interval of checks that a run over several machines is up
 
 
 def add_commands(commands: Commands) -> None:
@@ -231,10 +233,6 @@ def address(process: subprocess.Popen[bytes]) -> str:
     raise OSError(line.removeprefix(ERROR) or "the view could not start")
 
 
-MOST_FILES = 10_000
-POLL_S = 0.5  # interval of checks that a run over several machines is up
-
-
 def _add_captures(commands: Commands) -> None:
     parser = add_command(
         commands,
@@ -366,7 +364,7 @@ def decode(arguments: Namespace) -> int:
     """Print each message, or the dissector."""
     from weft.daemons.core.message_registry import dissector
     from weft.testbed.linux.tc import CONTROL_PORT
-    from weft.testbed.observe.decode import messages
+    from weft.testbed.observe.pcapng import messages
 
     if arguments.wireshark == bool(arguments.file):
         raise ValueError("decode: either a file, or --wireshark")

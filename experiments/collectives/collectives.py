@@ -17,7 +17,7 @@ from statistics import mean
 
 import numpy as np
 
-from weft.experiments.collectives import columns, message_cost, replays
+from weft.experiments.collectives import message_cost, replays
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.fatpaths import table_iv, transports
 from weft.experiments.fatpaths.layered_network import ECN_PACKETS
@@ -32,10 +32,40 @@ from weft.testbed.schedules.task_graph import TaskGraph
 from weft.topologies.core.placement import PLACEMENTS, RANDOM, place_ranks
 from weft.topologies.core.topology import Topology
 
+COLLECTIVES = {
+    "hosts": "hosts of the network",
+    "host_cost_usd": "cost of a host by the model of topology_cost, at its prices",
+    "completion_ms": (
+        "time of an iteration up to its last rank, mean; null if a message did not arrive"
+    ),
+    "rank_mean_ms": "time of a rank in an iteration, mean",
+    "rank_p99_ms": "99th percentile of that over iterations and ranks",
+    "bus_bps": (
+        "bus bandwidth as nccl-tests define it, from completion_ms; null for operations "
+        "without one, and for traces"
+    ),
+    "unfinished": "messages that did not arrive in time",
+    "late_packets": (
+        "packets that arrived behind a later one of their flow; null for the transport ndp, which "
+        "has no order, and on the graph"
+    ),
+    "repeated_packets": "packets that were sent again; null on the graph",
+    "fullest_link_fraction": (
+        "bits on the most loaded link in one direction, of what it can carry in that time"
+    ),
+    "alpha_beta_ms": (
+        "least time of the schedule with each message alone, or of the busiest host's links"
+    ),
+    "cut_ms": "least time that the messages across the worst examined cut of the network take",
+}
+
+
 NO_TRACE = "none"
 TRACES = {"training-step": Path(__file__).with_name("training_step.goal")}
 MOST_BYTES = {"graph": 10**9, "packet": 1 << 26, "kernel": 1 << 26}
 GRACE_S, PATIENCE = 1.0, 100  # a run ends after so many seconds and times the bound
+SETTING = ("transport", "ranks", "placement", "rate_mbps", "frame_bytes", "trace", "engine")
+TIME = {"completion_ms": "up to the last rank (ms)"}
 
 
 def schedule_of(run: Run) -> Schedule:
@@ -150,8 +180,6 @@ def of_several_sizes(table: Table) -> Table:
 
 
 ALGORITHMS = tuple(dict.fromkeys(chain(*collectives.ALGORITHMS.values())))
-SETTING = ("transport", "ranks", "placement", "rate_mbps", "frame_bytes", "trace", "engine")
-TIME = {"completion_ms": "up to the last rank (ms)"}
 
 EXPERIMENT = Experiment(
     name="collectives",
@@ -199,7 +227,7 @@ EXPERIMENT = Experiment(
         "header_packets": transports.HEADER_PACKETS.over(1125),
         "rto_min_us": common.RTO_MIN_US,
     },
-    columns=columns.COLLECTIVES,
+    columns=COLLECTIVES,
     compared=("topology", "scheme"),
     seeds=10,
     takes_s=120,

@@ -64,6 +64,11 @@ CONTROLS = (
     ),
     *("vegas", "veno", "westwood", "yeah"),
 )
+AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
+RTO_MIN_SYSCTL = Path("/proc/sys/net/ipv4/tcp_rto_min_us")
+LINUX_RTO_MIN_US = 200_000
+MOST_PAIRS = 10**10
+MOST_NODES = 2000  # half as many again as FiConn_{2,10} has, the largest that was measured here
 
 
 def data_plane_scheme(text: str) -> None:
@@ -181,15 +186,10 @@ def check_control(run: Run, control: str) -> None:
         )
 
 
-AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
-RTO_MIN_SYSCTL = Path("/proc/sys/net/ipv4/tcp_rto_min_us")
-LINUX_RTO_MIN_US = 200_000
 DAMAGE = Word(
     "what is damaged: a link, which fails or loses most of its rate, or the node above it",
     words=("none", "link", "node", "degraded"),
 )
-MOST_PAIRS = 10**10
-MOST_NODES = 2000  # half as many again as FiConn_{2,10} has, the largest that was measured here
 TOPOLOGY = Spec(
     "network",
     form="FAMILY:key=value,... (`weft list networks`)",

@@ -30,6 +30,13 @@ from weft.topologies.core.failures import fail_links, fail_nodes
 from weft.topologies.core.link import LinkSpec
 from weft.topologies.core.topology import Topology
 
+# of a full TCP packet with timestamps, Ethernet header included
+PAYLOAD_BYTES, HEADER_BYTES = 1448, 66
+PAYLOAD_FRACTION = PAYLOAD_BYTES / (PAYLOAD_BYTES + HEADER_BYTES)
+FabricDamage = Callable[[RunningNetwork, DataPlane], Topology]
+SYSCTL_OF_PARAMETER = {"rto_min_us": "tcp_rto_min_us", "min_rtt_window_s": "tcp_min_rtt_wlen"}
+MOST_LATE, MOST_LATE_WARNED = 0.05, 0.01  # fractions of slots
+
 
 @contextmanager
 def running(
@@ -70,13 +77,6 @@ def measured(
         fidelity=report.verdict,
         circumstances={"fidelity_report": report.as_dict()},
     )
-
-
-# of a full TCP packet with timestamps, Ethernet header included
-PAYLOAD_BYTES, HEADER_BYTES = 1448, 66
-PAYLOAD_FRACTION = PAYLOAD_BYTES / (PAYLOAD_BYTES + HEADER_BYTES)
-FabricDamage = Callable[[RunningNetwork, DataPlane], Topology]
-SYSCTL_OF_PARAMETER = {"rto_min_us": "tcp_rto_min_us", "min_rtt_window_s": "tcp_min_rtt_wlen"}
 
 
 @dataclass(frozen=True)
@@ -248,9 +248,6 @@ def order_figures(observation: FabricObservation) -> Row:
         "retransmitted_fraction": retransmissions / packets,
         "spurious_fraction": min(spurious, retransmissions) / packets,
     }
-
-
-MOST_LATE, MOST_LATE_WARNED = 0.05, 0.01  # fractions of slots
 
 
 class SlottedObservation(NamedTuple):

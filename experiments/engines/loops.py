@@ -41,6 +41,8 @@ LOST, LEFT_OUT = -1, -2
 ALONG, MOST_DRAWS = 1 << 62, 1 << 10
 
 Flags = NDArray[np.uint8]
+LONGEST = 1021  # hops of any route
+SMALL_BATCH = 1 << 14  # pairs that are routed by the same loads, to begin with
 
 
 class Faults(NamedTuple):
@@ -268,10 +270,6 @@ def search_breadth_first(
             histogram[LOST] += 1
         else:
             histogram[distance[dst]] += 1
-
-
-LONGEST = 1021  # hops of any route
-SMALL_BATCH = 1 << 14  # pairs that are routed by the same loads, to begin with
 
 
 @dataclass(frozen=True, eq=False)

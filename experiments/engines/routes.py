@@ -18,6 +18,7 @@ Pair = tuple[int, int]
 BUDGETS = ("probes_per_s", "urgent_per_s", "wakes_per_s")
 # default schemes of sweeps: those that run on every recursively-defined network
 EVERYWHERE = ("dr", "pr-gp0", "pr-gpi", "pr-gpe", "dfr", "bfs")
+PairSet = set[tuple[int, int]]  # ordered: source, destination
 
 
 def asking(routing: str, per_s: int) -> str:
@@ -69,9 +70,6 @@ def both_ways(pairs: Iterable[Pair]) -> set[Pair]:
     """Return those of `pairs` whose reverse is among them: a ping needs both directions."""
     connected = set(pairs)
     return {(src, dst) for src, dst in connected if (dst, src) in connected}
-
-
-PairSet = set[tuple[int, int]]  # ordered: source, destination
 
 
 def find(

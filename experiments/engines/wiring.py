@@ -22,6 +22,7 @@ from weft.topologies.recursive.connection_rule import RULES
 
 F = TypeVar("F", bound=Callable[..., Any])
 RoutingRule = Callable[[int, int, int], int]
+MOST_SERVERS = (1 << 31) - 1  # that the ends of links number, 4 bytes each
 
 
 def compiled_for(rule: int, function: F, **instead: Callable[..., Any]) -> F:
@@ -78,9 +79,6 @@ def by_arrays(orders: Mapping[int, Sequence[int]]) -> tuple[RoutingRule, Routing
         return j if j <= size else j - size - 1
 
     return gateway, far_subnetwork
-
-
-MOST_SERVERS = (1 << 31) - 1  # that the ends of links number, 4 bytes each
 
 
 NO_FAULTS = Faults(np.zeros(0, np.uint8), np.zeros(0, np.uint8))

@@ -79,6 +79,7 @@ ROW_FIELDS: Mapping[str, tuple[type, ...]] = {
 ROW_CELLS: Mapping[str, tuple[type, ...]] = {"run": (str,), "seed": (int,), "engine": (str,)}
 SCALARS = (int, float, str, bool, type(None))
 OF_A_ROW = ("run", "wall_s", "dirty")  # provenance that rows do not share
+SOURCE = "weft rows"  # key of the rows' hash in a PNG file
 
 
 class PublishedSet(Store):
@@ -315,9 +316,6 @@ def runs_of(experiment: str) -> Mapping[str, Run]:
     runs = [run for query in queries if query.experiment == experiment for run in query.runs]
     runs += [run for sweep in sweeps for run in sweep.runs()]
     return {run.id: run for run in runs}
-
-
-SOURCE = "weft rows"  # key of the rows' hash in a PNG file
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 QUIET_S = 2.0  # shorter work is not reported; also the least interval of plain lines
 MARKS = {"PASS": "green", "WARN": "yellow", "FAIL": "red"}
+MOST_ENTRIES = 200  # the oldest are forgotten
 
 
 @lru_cache
@@ -283,9 +284,6 @@ def cell(value: object) -> str:
         case list():
             return f"[{len(value)} values]"
     return str(value)
-
-
-MOST_ENTRIES = 200  # the oldest are forgotten
 
 
 def usual_s(work: str) -> float | None:

@@ -19,6 +19,8 @@ from weft.experiments.runner.virtual_runs import default_clock
 from weft.testbed.mininet import mininet_topology
 
 MOST_ROWS = 100
+Given = Scalar | Sequence[Scalar]
+build = mininet_topology.as_topology  # of a spec, a networkx graph or a Topo; needs no Mininet
 
 
 class Rows(list[dict[str, Any]]):
@@ -38,10 +40,6 @@ class Rows(list[dict[str, Any]]):
 
 def _text(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-Given = Scalar | Sequence[Scalar]
-build = mininet_topology.as_topology  # of a spec, a networkx graph or a Topo; needs no Mininet
 
 
 class _Quiet:

@@ -25,6 +25,14 @@ from weft.experiments.runner.ownership import owned_by_caller
 from weft.experiments.runner.rows import checksum, order, provenance_of, row_of, text_of
 
 BOOT = Path("/proc/sys/kernel/random/boot_id")
+NAME = "results.sqlite"
+VERSION = 1  # of the schema
+BUSY_S = 60.0  # while another process writes
+ENTER = """
+INSERT OR REPLACE INTO runs
+    (id, experiment, state, content, row, provenance, reason, traceback, wall_s, checksum)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
 
 
 def myself() -> str:
@@ -52,10 +60,7 @@ def boot() -> str:
     return BOOT.read_text(encoding="utf-8").strip()
 
 
-NAME = "results.sqlite"
 APPLICATION = int.from_bytes(b"weft")  # what `file` reads in the header
-VERSION = 1  # of the schema
-BUSY_S = 60.0  # while another process writes
 SCHEMA = f"""
 PRAGMA application_id = {APPLICATION};
 PRAGMA user_version = {VERSION};
@@ -74,11 +79,6 @@ CREATE TABLE runs (
 );
 CREATE INDEX runs_of_experiment ON runs (experiment, state);
 CREATE TABLE claims (id TEXT PRIMARY KEY, process TEXT NOT NULL);
-"""
-ENTER = """
-INSERT OR REPLACE INTO runs
-    (id, experiment, state, content, row, provenance, reason, traceback, wall_s, checksum)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 
 

@@ -27,6 +27,8 @@ from weft.testbed.linux import clock
 PR_SET_PDEATHSIG = 1
 CTRL_C = {signal.SIGINT}
 POLL_S = 0.1  # for runs that other processes measure
+RunAttempt = Callable[[Run], EndedRun]
+DECLARED_CORES = 2  # on which takes_s was measured
 
 
 class Swept(NamedTuple):
@@ -34,9 +36,6 @@ class Swept(NamedTuple):
 
     measured: list[Run]
     failures: dict[Run, RunFailure]
-
-
-RunAttempt = Callable[[Run], EndedRun]
 
 
 class Watcher(Protocol):
@@ -243,9 +242,6 @@ def on_workers(scheduler: str, queue: Queue) -> Iterator[EndedRun]:
         while run := queue.take():
             runs.append(run)
         yield from on_cluster(scheduler, runs)
-
-
-DECLARED_CORES = 2  # on which takes_s was measured
 
 
 def estimates(experiment: Experiment, runs: Sequence[Run], store: Store) -> dict[Run, float | None]:

@@ -31,8 +31,7 @@ from weft.testbed.cluster.cut_links import (
     route_mtu,
     start_pings,
 )
-from weft.testbed.cluster.end_of_input import end_with_input, ignore_end_of_input
-from weft.testbed.cluster.leases import GONE_S, Leases
+from weft.testbed.cluster.leases import GONE_S, Leases, end_with_input, ignore_end_of_input
 from weft.testbed.linux import clock
 from weft.testbed.linux.process import need_root
 from weft.testbed.network import bring_up

@@ -1,15 +1,40 @@
-"""Silence of other machines, in time in which this process could have heard them.
+"""Other sides that are gone: a controller whose input has ended, and machines that are silent.
 
-A process that does not run, because it is stopped or waits for a processor, hears nothing.  That is
-its own lateness, and no silence of others.  A turn of its loop that comes late counts as one that
-comes in time.  node_daemon/watchdog.py judges processes of this machine likewise, by the
-kernel's account of them; no such account of another machine can be read here.
+The end of its input ends an agent, also amid a request.  Silence is measured in time in which this
+process could have heard the other machine.  A process that does not run, because it is stopped or
+waits for a processor, hears nothing.  That is its own lateness, and no silence of others.  A turn
+of its loop that comes late counts as one that comes in time.  node_daemon/watchdog.py judges
+processes of this machine likewise, by the kernel's account of them; no such account of another
+machine can be read here.
 """
 
 from __future__ import annotations
 
+import os
+import select
+import signal
+import threading
+
+POLLRDHUP = 0x2000
 LATE_S = 2.0  # a machine that is silent for longer is late
 GONE_S = 10.0  # one that is silent for longer does not come back
+
+
+def end_with_input() -> None:
+    """Send SIGTERM to this process when its input has ended."""
+    threading.Thread(target=_end, daemon=True).start()
+
+
+def _end() -> None:
+    poll = select.poll()
+    poll.register(0, POLLRDHUP)
+    poll.poll()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def ignore_end_of_input() -> None:
+    """Have nothing interrupt what this process removes, which has begun."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 class Leases:

@@ -23,7 +23,7 @@ from subprocess import Popen
 from typing import Any, NamedTuple
 
 from weft.testbed.cluster import merged_capture
-from weft.testbed.cluster.end_of_input import end_with_input, ignore_end_of_input
+from weft.testbed.cluster.leases import end_with_input, ignore_end_of_input
 from weft.testbed.cluster.merged_capture import PartCapture
 from weft.testbed.cluster.spread_run import SpreadRun
 from weft.testbed.linux import clock

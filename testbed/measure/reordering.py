@@ -28,6 +28,15 @@ from weft.testbed.runs.network_handle import NetworkHandle
 
 PRIORITY = 5  # of the filters: before those of the data plane and of the choice of layers
 Observation = TypeVar("Observation")
+OBJECT = Path(__file__).with_name("reorder.bpf.o")
+WINDOW, EXTENTS, DELAYS = 1024, 256, 128
+SLOTS = 1024  # concurrent flows with delays and extents of their own
+KEY = "=4s4s4sI"  # struct flow_key
+FLOW = "=4x7IQQ"  # struct flow
+UNIT_US = 1.024
+GAPS_OBJECT = Path(__file__).with_name("flow_gaps.bpf.o")
+PROGRAM = "gaps"
+CLASSES = 128
 
 
 class Attachment(NamedTuple):
@@ -98,14 +107,6 @@ class WatchedPorts(ABC, Generic[Observation]):
     def _detach(self) -> None:
         for node, port, _ in self.places():
             port_filters.detach(self.net, node, [port], self.hook, PRIORITY)
-
-
-OBJECT = Path(__file__).with_name("reorder.bpf.o")
-WINDOW, EXTENTS, DELAYS = 1024, 256, 128
-SLOTS = 1024  # concurrent flows with delays and extents of their own
-KEY = "=4s4s4sI"  # struct flow_key
-FLOW = "=4x7IQQ"  # struct flow
-UNIT_US = 1.024
 
 
 class FlowOrder(NamedTuple):
@@ -223,11 +224,6 @@ class Reordering(WatchedPorts[OrderTable]):
             )
         sums = self.totals("histograms", EXTENTS + DELAYS)
         return OrderTable(tuple(sorted(orders)), tuple(sums[:EXTENTS]), tuple(sums[EXTENTS:]))
-
-
-GAPS_OBJECT = Path(__file__).with_name("flow_gaps.bpf.o")
-PROGRAM = "gaps"
-CLASSES = 128
 
 
 @dataclass(frozen=True)

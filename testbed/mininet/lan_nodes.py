@@ -41,6 +41,11 @@ OPENFLOW_PARAMETERS = (
 )
 # programs that would change the machine's own switches
 OPENFLOW_PROGRAMS = ("ovs-vsctl", "ovs-ofctl", "ovs-dpctl", "ovs-appctl", "dpctl")
+QUEUE_PACKETS = 1000  # Mininet's default for a link with a rate
+# parameters of TCIntf that this class lacks
+UNAVAILABLE = ("use_hfsc", "enable_ecn", "enable_red", "speedup")
+NO_EFFECT = ("use_htb", "use_tbf", "latency_ms", "gro", "txo", "rxo", "disable_gro")
+SHAPE = ("bw", "delay", "jitter", "loss", "max_queue_size")
 
 
 class LanNode(LazyShell):
@@ -272,13 +277,6 @@ class LanNat(LanHost):
                     "so hosts reach no other machine\n"
                 )
         return result
-
-
-QUEUE_PACKETS = 1000  # Mininet's default for a link with a rate
-# parameters of TCIntf that this class lacks
-UNAVAILABLE = ("use_hfsc", "enable_ecn", "enable_red", "speedup")
-NO_EFFECT = ("use_htb", "use_tbf", "latency_ms", "gro", "txo", "rxo", "disable_gro")
-SHAPE = ("bw", "delay", "jitter", "loss", "max_queue_size")
 
 
 class LanPort(DirectIntf):

@@ -61,6 +61,17 @@ NOT_ROUTED = {
     "autoSetMacs": "addresses follow from the number of a node",
     "autoPinCpus": "no host has a share of the processor",
 }
+OPENFLOW_SWITCHES = (
+    "UserSwitch",
+    "OVSSwitch",
+    "OVSKernelSwitch",
+    "OVSBridge",
+    "OVSBatch",
+    "IVSSwitch",
+)
+WITHOUT_CONTROLLER = ("Controller", "OVSController", "DefaultController", "NullController")
+CLUSTER_EDITION = "mininet.examples.cluster"
+Maker = Callable[..., Any]
 
 
 def is_usual(name: str, value: Any) -> bool:
@@ -161,19 +172,6 @@ class Arguments:
         if self.mininet.get("link") is None or self.link_spec:
             omitted.add("link")
         return {key: value for key, value in self.mininet.items() if key not in omitted}
-
-
-OPENFLOW_SWITCHES = (
-    "UserSwitch",
-    "OVSSwitch",
-    "OVSKernelSwitch",
-    "OVSBridge",
-    "OVSBatch",
-    "IVSSwitch",
-)
-WITHOUT_CONTROLLER = ("Controller", "OVSController", "DefaultController", "NullController")
-CLUSTER_EDITION = "mininet.examples.cluster"
-Maker = Callable[..., Any]
 
 
 def is_plain_switch(maker: object) -> bool:

@@ -13,8 +13,7 @@ from weft.testbed.linux.process import need_root
 from weft.testbed.plan.network_plan import End, NetworkPlan, links_from
 from weft.testbed.plan.part import part_from
 from weft.testbed.runs import run
-from weft.testbed.runs.namespaces import Namespaces
-from weft.testbed.runs.network_handle import netlink_of
+from weft.testbed.runs.network_handle import Namespaces, netlink_of
 from weft.testbed.runs.run import Journal, RunRecord
 from weft.topologies import build
 from weft.topologies.core.topology import Topology

@@ -45,6 +45,15 @@ TRANSLATE = (
     "{match} masquerade\n }}\n}}\n"
 )
 KEY = "outside"  # journal entry: the run's tables in the machine's namespace
+GATEWAY = "nat"  # name of the node
+SERVER_DEVICE = "nat"  # a server's end of its link
+# upper half of the block for network benchmarks (RFC 2544)
+SERVER_LINKS = Prefix(198 << 24 | 19 << 16, 16)
+HUB, FIRST_SERVER = SERVER_LINKS.network + 1, SERVER_LINKS.network + 2
+MOST_SERVERS = (1 << 32 - SERVER_LINKS.length) - 3
+TABLE = 6330  # routing table, in the servers' namespaces
+OWN = (Prefix(SERVER_BLOCK, 8), Prefix(SWITCH_BLOCK, 12))  # the network's own addresses
+FIRST_PRIORITY = 100
 
 
 def connect(run: RunRecord, gateway: netns.Netns, known: Sequence[str]) -> bool:
@@ -123,17 +132,6 @@ def _nft(ruleset: str, before: Sequence[str]) -> None:
     )
     if done.returncode:
         raise OSError(f"nft: {' '.join(done.stderr.split())}")
-
-
-GATEWAY = "nat"  # name of the node
-SERVER_DEVICE = "nat"  # a server's end of its link
-# upper half of the block for network benchmarks (RFC 2544)
-SERVER_LINKS = Prefix(198 << 24 | 19 << 16, 16)
-HUB, FIRST_SERVER = SERVER_LINKS.network + 1, SERVER_LINKS.network + 2
-MOST_SERVERS = (1 << 32 - SERVER_LINKS.length) - 3
-TABLE = 6330  # routing table, in the servers' namespaces
-OWN = (Prefix(SERVER_BLOCK, 8), Prefix(SWITCH_BLOCK, 12))  # the network's own addresses
-FIRST_PRIORITY = 100
 
 
 def gateway_namespace(run: RunRecord) -> str:

@@ -23,6 +23,24 @@ if TYPE_CHECKING:
     from pyroute2 import IPRoute
 
 RATE_TOLERANCE_BPS = 8  # the kernel counts bytes per second
+Message = Any  # as pyroute2 decodes it
+ObjectKey = tuple[Any, ...]  # type of a message, and values of KEYS
+Planned = tuple[str, Message]  # the command of a change, and the object that it makes
+# fields that identify an object of each type
+KEYS = {
+    netlink.RTM_NEWLINK: ("index",),
+    netlink.RTM_NEWADDR: ("index", "IFA_LOCAL"),
+    netlink.RTM_NEWROUTE: ("dst_len", "table", "proto", "RTA_DST"),
+    netlink.RTM_NEWNEIGH: ("ifindex", "NDA_DST"),
+    netlink.RTM_NEWQDISC: ("index", "parent"),
+    netlink.RTM_NEWTCLASS: ("index", "handle"),
+    netlink.RTM_NEWTFILTER: ("index", "parent", "info"),
+}
+# of messages, not of objects; HTB answers with another version
+NO_FIELDS = {"header", "event", "state", "change", "flags", "__align", "__pad", "attrs", "version"}
+# where a new interface goes and its other end; a number that kernels without RPS do not list;
+# attributes that pyroute2 has no name for
+NOT_LISTED = {"IFLA_NET_NS_FD", "VETH_INFO_PEER", "IFLA_NUM_RX_QUEUES", "UNKNOWN"}
 
 
 class Mismatch(RuntimeError):
@@ -90,26 +108,6 @@ def _check_loss(end: End, link: LinkSpec, loss_ppb: int) -> None:
     """Check the loss of packets that arrive at `end`."""
     if abs(loss_ppb - link.loss_ppb) > 1:
         raise Mismatch(f"{end.dev}: planned {link}, the kernel loses {loss_ppb} of a billion")
-
-
-Message = Any  # as pyroute2 decodes it
-ObjectKey = tuple[Any, ...]  # type of a message, and values of KEYS
-Planned = tuple[str, Message]  # the command of a change, and the object that it makes
-# fields that identify an object of each type
-KEYS = {
-    netlink.RTM_NEWLINK: ("index",),
-    netlink.RTM_NEWADDR: ("index", "IFA_LOCAL"),
-    netlink.RTM_NEWROUTE: ("dst_len", "table", "proto", "RTA_DST"),
-    netlink.RTM_NEWNEIGH: ("ifindex", "NDA_DST"),
-    netlink.RTM_NEWQDISC: ("index", "parent"),
-    netlink.RTM_NEWTCLASS: ("index", "handle"),
-    netlink.RTM_NEWTFILTER: ("index", "parent", "info"),
-}
-# of messages, not of objects; HTB answers with another version
-NO_FIELDS = {"header", "event", "state", "change", "flags", "__align", "__pad", "attrs", "version"}
-# where a new interface goes and its other end; a number that kernels without RPS do not list;
-# attributes that pyroute2 has no name for
-NOT_LISTED = {"IFLA_NET_NS_FD", "VETH_INFO_PEER", "IFLA_NUM_RX_QUEUES", "UNKNOWN"}
 
 
 def expected_objects(network: Handle) -> dict[int, list[Planned]]:

@@ -23,6 +23,7 @@ from weft.testbed.runs import private_files
 
 PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
 REAL_TIME_PRIORITY = 10
+REHEARSALS, TURNS = 8, 10
 
 
 @dataclass(frozen=True)
@@ -76,9 +77,6 @@ def gaps(descriptors: Iterable[int]) -> list[tuple[int, int]]:
             ranges.append((first, fd))
         first = fd + 1
     return [*ranges, (first, resource.getrlimit(resource.RLIMIT_NOFILE)[0])]
-
-
-REHEARSALS, TURNS = 8, 10
 
 
 def rehearse(directory: Path, daemons: Daemons) -> None:

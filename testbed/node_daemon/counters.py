@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 FILE = "counters"
 # upper ends of all but the last class
 LATENESS_US = (100, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000)
+# these count through all daemons of a node
+OF_NODE = ("required", "deaths", "restarts")
+MOST_TRACEBACKS = 8  # logged
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +86,6 @@ class CounterRow:
 
 COLUMNS = {field.name: number for number, field in enumerate(fields(CounterRow))}
 WORDS = len(COLUMNS) - 1 + len(LATENESS_US) + 1
-# these count through all daemons of a node
-OF_NODE = ("required", "deaths", "restarts")
 
 
 class DaemonCounters:
@@ -206,9 +207,6 @@ class NodeCounters:
                 f"<={us}us" if us else f">{LATENESS_US[-1]}us": ticks for us, ticks in classes
             },
         }
-
-
-MOST_TRACEBACKS = 8  # logged
 
 
 class LostPackets:

@@ -25,6 +25,10 @@ from weft.testbed.linux.interface import NodeInterfaces
 from weft.testbed.runs import private_files
 
 DAEMONS_FILE = "daemons.pickle"
+NEIGHBOUR_FILE = "neighbours.jsonl"
+REPLY_BYTES = 1 << 20
+SO_SNDBUFFORCE = 32
+PID_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +83,6 @@ def read_daemons(directory: Path) -> Daemons:
             f"run {directory.name} has no daemons: its routes are fixed, or it has none"
         ) from None
     return daemons
-
-
-NEIGHBOUR_FILE = "neighbours.jsonl"
-REPLY_BYTES = 1 << 20
-SO_SNDBUFFORCE = 32
-PID_BYTES = 16
 
 
 class Descriptor:

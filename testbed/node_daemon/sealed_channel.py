@@ -54,6 +54,8 @@ NUMBER_BYTES = 8
 MESSAGES_PER_S, MESSAGES_AT_ONCE = 2000, 2000
 FORGED, REPLAYED, FUTURE = "forged", "replayed", "from the future"  # reasons of drops
 STRANGE, TOO_MANY = "of no neighbour", "too many"
+SEQUENCE_FILE = "sequences"
+WORD = 8
 
 
 class PortChannel(Protocol):
@@ -255,10 +257,6 @@ class Bare:
                 return frame
         self.dropped[TOO_MANY] += 1
         return None
-
-
-SEQUENCE_FILE = "sequences"
-WORD = 8
 
 
 def row_words(neighbours: Iterable[int]) -> int:

@@ -29,6 +29,27 @@ from weft.testbed.node_daemon.sealed_channel import COOKIE_BYTES, TAG_BYTES, Por
 LINK_GROUP = 1
 ALL_LINKS = IFINFO.pack(0, 0, 0, 0, 0)
 IFF_LOWER_UP = 0x10000
+ROUTINE, URGENT = ("224.0.0.233", tc.CONTROL_PORT), ("224.0.0.234", tc.CONTROL_PORT)
+FRAME_BYTES = 2048  # room for one frame's payload
+SO_RCVBUFFORCE, IP_MULTICAST_ALL = 33, 49
+IP_MTU_DISCOVER, IP_PMTUDISC_INTERFACE = 10, 4
+# of kernel memory: some 700 hellos, for a flood between two reads
+RECEIVE_BYTES = 1 << 19
+TRIES = 8  # to send a packet
+ICMP_ERRORS = {  # that an ICMP message may leave at a socket: icmp_err_convert of Linux
+    errno.ENETUNREACH,
+    errno.EHOSTUNREACH,
+    errno.ECONNREFUSED,
+    errno.ENOPROTOOPT,
+    errno.EOPNOTSUPP,
+    errno.EMSGSIZE,
+    errno.EHOSTDOWN,
+    errno.ENONET,
+    errno.EPROTO,
+}
+SIOCGSTAMPNS = 0x80108907  # arrival of the packet that was read last, as a TIMESPEC
+TIMESPEC = struct.Struct("=qq")  # seconds since 1970, nanoseconds
+UDP_BYTES = 8
 
 
 class LinkChanged(NamedTuple):
@@ -92,29 +113,6 @@ class LinkNews:
             return None
         is_set_up = kind == netlink.RTM_NEWLINK and bool(flags & IFF_UP)
         return LinkChanged(port, is_set_up, is_set_up and bool(flags & IFF_LOWER_UP))
-
-
-ROUTINE, URGENT = ("224.0.0.233", tc.CONTROL_PORT), ("224.0.0.234", tc.CONTROL_PORT)
-FRAME_BYTES = 2048  # room for one frame's payload
-SO_RCVBUFFORCE, IP_MULTICAST_ALL = 33, 49
-IP_MTU_DISCOVER, IP_PMTUDISC_INTERFACE = 10, 4
-# of kernel memory: some 700 hellos, for a flood between two reads
-RECEIVE_BYTES = 1 << 19
-TRIES = 8  # to send a packet
-ICMP_ERRORS = {  # that an ICMP message may leave at a socket: icmp_err_convert of Linux
-    errno.ENETUNREACH,
-    errno.EHOSTUNREACH,
-    errno.ECONNREFUSED,
-    errno.ENOPROTOOPT,
-    errno.EOPNOTSUPP,
-    errno.EMSGSIZE,
-    errno.EHOSTDOWN,
-    errno.ENONET,
-    errno.EPROTO,
-}
-SIOCGSTAMPNS = 0x80108907  # arrival of the packet that was read last, as a TIMESPEC
-TIMESPEC = struct.Struct("=qq")  # seconds since 1970, nanoseconds
-UDP_BYTES = 8
 
 
 def only_for(node: int, cookies: Sequence[bytes]) -> tuple[tuple[int, int, int, int], ...]:

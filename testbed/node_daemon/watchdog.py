@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 LATE_STATES = "RD"  # of /proc/PID/stat: waits for a processor or runs, waits for memory or a disk
+FIRST_S, LONGEST_S, FORGIVEN_S = 0.1, 30.0, 60.0
+LOOK_S, HANGS_AFTER = 1.0, 5
 
 
 class ProcessorUse(NamedTuple):
@@ -83,10 +85,6 @@ class Silences:
             f"has run for "
             f"{use.ran_ns / 1e9:.1f} s and waited for a processor for {use.waited_ns / 1e9:.1f} s)"
         )
-
-
-FIRST_S, LONGEST_S, FORGIVEN_S = 0.1, 30.0, 60.0
-LOOK_S, HANGS_AFTER = 1.0, 5
 
 
 class Restarts:

@@ -1,4 +1,4 @@
-"""Files of packets in pcapng (draft-ietf-opsawg-pcapng): writer and reader."""
+"""Files of packets in pcapng (draft-ietf-opsawg-pcapng), and the messages of daemons in them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,20 @@ import os
 import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
+
+from weft.daemons.core.message_formats import MalformedMessage
+from weft.daemons.core.message_registry import dissect
+from weft.testbed.linux.tc import CONTROL_PORT
+from weft.topologies.core.address import dotted
 
 SECTION, INTERFACE, STATISTICS, PACKET = 0x0A0D0D0A, 1, 5, 6
 BYTE_ORDER, ETHERNET = 0x1A2B3C4D, 1
 IF_NAME, IF_RESOLUTION, EPB_FLAGS, ISB_DROPS, APPLICATION = 2, 9, 2, 5, 4
 INBOUND, OUTBOUND = 1, 2
+MOST_BLOCK_BYTES = 1 << 24  # a longer one would be read into memory for nothing
+NANOSECONDS = b"\x09"  # resolution of times
+IPV4, UDP, ETHERNET_BYTES, UDP_BYTES = 0x0800, 17, 14, 8
 
 
 class CapturedPacket(NamedTuple):
@@ -43,8 +51,6 @@ def _padded(data: bytes) -> bytes:
     return data + bytes(-len(data) % 4)
 
 
-MOST_BLOCK_BYTES = 1 << 24  # a longer one would be read into memory for nothing
-NANOSECONDS = b"\x09"  # resolution of times
 END_OF_OPTIONS = _option(0, b"")
 
 
@@ -216,3 +222,41 @@ def _options(data: bytes) -> dict[int, bytes]:
         options[code] = data[start + 4 : start + 4 + size]
         start += 4 + (size + 3) // 4 * 4
     return options
+
+
+def control_payload(frame: bytes) -> tuple[str, bytes] | None:
+    """Return the sender's address and the UDP payload of an Ethernet frame to the daemons' port.
+
+    None for any other frame.
+    """
+    if (
+        len(frame) < ETHERNET_BYTES + 20
+        or int.from_bytes(frame[12:14], "big") != IPV4
+        or frame[23] != UDP
+    ):
+        return None
+    start = ETHERNET_BYTES + 4 * (frame[14] & 15)
+    if int.from_bytes(frame[start + 2 : start + 4], "big") != CONTROL_PORT:
+        return None
+    end = start + int.from_bytes(frame[start + 4 : start + 6], "big")
+    return dotted(int.from_bytes(frame[26:30], "big")), frame[start + UDP_BYTES : end]
+
+
+def messages(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the control messages of a capture in order.
+
+    Keys: `at_s` since 1970, `interface`, `from`, and those of dissect(), or `error`.
+
+    Raises:
+        ValueError: the file is no capture.
+    """
+    for packet in read(path):
+        control = control_payload(packet.data)
+        if control is None:
+            continue
+        address, payload = control
+        header = {"at_s": packet.time_ns / 1e9, "interface": packet.interface, "from": address}
+        try:
+            yield header | dissect(payload)
+        except MalformedMessage as error:
+            yield header | {"error": str(error)}

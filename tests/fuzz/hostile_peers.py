@@ -18,9 +18,8 @@ from random import Random
 from typing import Any
 
 from weft.testbed.cluster.controller import BEAT_S
-from weft.testbed.cluster.cut_links import HELLO_S
+from weft.testbed.cluster.cut_links import HELLO_S, SEAL_BYTES, PeerChannel
 from weft.testbed.cluster.leases import LATE_S, Leases
-from weft.testbed.cluster.peer_channel import SEAL_BYTES, PeerChannel
 
 KEY = b"k" * 32
 LENGTH = 1522

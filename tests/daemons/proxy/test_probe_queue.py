@@ -5,7 +5,7 @@ import pytest
 
 from weft.daemons.core.timers import TokenBucket
 from weft.daemons.proxy.path_selection import NOT_ASKED, URGENT, Paths
-from weft.daemons.proxy.probe_queue import MOST_OVERDUE, Lane, ProbeQueue
+from weft.daemons.proxy.probe import MOST_OVERDUE, Lane, ProbeQueue
 from weft.daemons.proxy.routing import shortest_first
 
 

@@ -5,9 +5,8 @@ import random
 import pytest
 
 from weft.daemons.core.actions import Send
-from weft.daemons.simulator.event_queue import EventQueue
 from weft.daemons.simulator.simulator import SWEEP_S, Simulator
-from weft.daemons.simulator.wires import MOST_REMEMBERED, Wire, Wires, flipped
+from weft.daemons.simulator.wires import MOST_REMEMBERED, EventQueue, Wire, Wires, flipped
 from weft.topologies import build
 from weft.topologies.core.address import Prefix
 

@@ -24,8 +24,7 @@ from weft.daemons.core.selection_rule import SelectionRule
 from weft.daemons.load_balancing.scheme import ChoiceRule
 from weft.daemons.routing import detours, selection, updown
 from weft.daemons.routing.selection import below, mix
-from weft.daemons.simulator.event_queue import CALL, PACKET, TICK, EventQueue
-from weft.daemons.simulator.wires import Randomness
+from weft.daemons.simulator.wires import CALL, PACKET, TICK, EventQueue, Randomness
 from weft.daemons.transport.packets import TRIMMABLE, TRIMMED, Data, TransportPacket
 from weft.daemons.transport.parameters import Parameters
 from weft.daemons.transport.results import Delivered, EndpointCounters, Finished

@@ -4,7 +4,7 @@ from collections import Counter
 
 from tests.daemons.transport.endpoint import Transmission
 from tests.daemons.transport.trimming_queue import LinkModel, TrimmingQueue, frame_of
-from weft.daemons.simulator.event_queue import CALL, EventQueue
+from weft.daemons.simulator.wires import CALL, EventQueue
 from weft.daemons.transport.packets import HEADER_BYTES, TRIMMED, TRIMMED_AT_HOST, Ack, Data
 
 RATE = 10**9

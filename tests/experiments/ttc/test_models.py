@@ -23,7 +23,7 @@ from weft.experiments.ttc.fat_tree_links import (
     no_choices,
     rules,
 )
-from weft.experiments.ttc.flow_model import assign
+from weft.experiments.ttc.ttc_flow import assign
 from weft.topologies import build
 
 SCHEMES = ["dmodk", "vlb", "micro", "ttc:delta=0", "ttc:delta=0,tie=redirect", "ttc:delta=2", "jsq"]

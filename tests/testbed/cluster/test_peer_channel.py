@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.testbed.cluster.controller import BEAT_S
+from weft.testbed.cluster.cut_links import AHEAD, MALFORMED, SEAL_BYTES, PeerChannel
 from weft.testbed.cluster.leases import LATE_S
-from weft.testbed.cluster.peer_channel import AHEAD, MALFORMED, SEAL_BYTES, PeerChannel
 from weft.testbed.node_daemon.sealed_channel import FORGED, FUTURE, REPLAYED, STRANGE
 
 KEY, LENGTH = b"k" * 32, 1522

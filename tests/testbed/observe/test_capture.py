@@ -18,8 +18,17 @@ from weft.testbed.linux.clock import wait_until
 from weft.testbed.linux.tc import CONTROL_PORT
 from weft.testbed.measure.ping import ping
 from weft.testbed.network.network import RunningNetwork
-from weft.testbed.observe.decode import control_payload, messages
-from weft.testbed.observe.pcapng import INBOUND, INTERFACE, OUTBOUND, PACKET, SECTION, Files, read
+from weft.testbed.observe.pcapng import (
+    INBOUND,
+    INTERFACE,
+    OUTBOUND,
+    PACKET,
+    SECTION,
+    Files,
+    control_payload,
+    messages,
+    read,
+)
 
 ROOT = Path(__file__).parents[3]
 WEFT = [sys.executable, "-m", "weft.experiments.cli.cli"]

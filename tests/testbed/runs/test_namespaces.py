@@ -1,7 +1,7 @@
 import pytest
 
 import weft
-from weft.testbed.runs import namespaces
+from weft.testbed.runs import network_handle
 
 pytestmark = pytest.mark.kernel
 
@@ -20,7 +20,7 @@ def test_every_node_of_a_run_has_an_iproute(network):
 
 def test_a_run_that_there_is_not_is_refused():
     with pytest.raises(ValueError, match="no run 'pyroute2' is up"):
-        namespaces.namespaces("pyroute2")
+        network_handle.namespaces("pyroute2")
 
 
 @pytest.mark.parametrize("arguments", [("star:n=2",), ()])
