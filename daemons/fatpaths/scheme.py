@@ -8,6 +8,10 @@ layer_choice.h.  What they are compared with is here, too:
     Linux' tcp_plb      trigger=ecn,ecn=K, and a congestion control that does ECN
     a subflow a layer   start=turn,trigger=none, and MPTCP
     Flowcut             trigger=drained (arXiv 2506.21406)
+
+Parameters of constructions that carry the most worst-case traffic were measured by `weft run
+layered_throughput`, see docs/notes/fatpaths_graphs.md.  In FatPaths rho "needs to be tuned at least
+for a given topology and a given number of layers n" (section V-B1).
 """
 
 from __future__ import annotations
@@ -17,7 +21,8 @@ from dataclasses import dataclass, field, replace
 from enum import IntFlag
 from functools import lru_cache
 from itertools import permutations
-from typing import TYPE_CHECKING
+from math import log
+from typing import TYPE_CHECKING, NamedTuple
 
 from weft.daemons.control import parameters
 from weft.daemons.core.contract import StateMachine
@@ -27,7 +32,6 @@ from weft.daemons.core.selection_rule import FLOW_HASH, KERNEL, SelectionRule
 from weft.daemons.fatpaths.daemon import Layered
 from weft.daemons.fatpaths.forwarding import MOST_LAYERS
 from weft.daemons.fatpaths.live_layers import LayerTables, packed
-from weft.daemons.fatpaths.tuned import connecting_rho, tuned
 from weft.topologies.core.family import IntegerParameter
 
 if TYPE_CHECKING:
@@ -67,6 +71,7 @@ OWN = {
         "seed of the random numbers that make and choose layers", 0, default=1
     ),
 }
+LEAST_TREES = 1.15  # links of a random layer, over those of a tree
 
 
 class Trigger(IntFlag):
@@ -291,3 +296,39 @@ SCHEMES = (
         path=path,
     ),
 )
+
+
+class Tuned(NamedTuple):
+    """rho: fraction of links in a random layer.  paths: M of listing 2, of the routers."""
+
+    rho: float
+    paths: float
+
+
+DEFAULT = Tuned(0.6, 1.0)
+BEST: Mapping[str, Mapping[int, Tuned]] = {
+    "slimfly": {4: Tuned(0.4, 1.0), 9: Tuned(0.45, 1.4), 16: Tuned(0.5, 1.4)},
+    "dragonfly": {4: Tuned(0.5, 1.4), 9: Tuned(0.6, 1.4), 16: Tuned(0.55, 1.0)},
+    "hyperx": {4: Tuned(0.4, 0.7), 9: Tuned(0.4, 1.0)},
+    "xpander": {4: Tuned(0.6, 2.0), 9: Tuned(0.5, 2.0), 16: Tuned(0.55, 2.0), 32: Tuned(0.5, 2.0)},
+    "jellyfish": {
+        4: Tuned(0.5, 2.0),
+        9: Tuned(0.6, 4.0),
+        16: Tuned(0.55, 4.0),
+        32: Tuned(0.5, 4.0),
+    },
+    "fattree": {4: Tuned(0.9, 1.0), 16: Tuned(0.9, 1.4), 32: Tuned(0.8, 1.4)},
+}
+
+
+def connecting_rho(routers: int, links: int) -> float:
+    """Return the least density that is tuned to: that of layers which join all routers."""
+    return min(1.0, LEAST_TREES * (routers - 1) / max(1, links))
+
+
+def tuned(family: str, layers: int) -> Tuned:
+    """Return the best parameters of this family at the nearest measured number of layers."""
+    measured = BEST.get(family)
+    if not measured:
+        return DEFAULT
+    return measured[min(measured, key=lambda n: abs(log(n / layers)))]

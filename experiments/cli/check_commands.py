@@ -25,8 +25,7 @@ from weft.testbed.linux.process import need_root
 
 if TYPE_CHECKING:
     from weft.testbed.labs.lab_file import Lab, NamedText
-    from weft.testbed.labs.play import Played
-    from weft.testbed.labs.report import Report
+    from weft.testbed.labs.play import Played, Report
 
 # in the folder that the kernel for virtual time shares with the host
 ANSWER, HIDDEN = "answer.yaml", "hidden.yaml"
@@ -208,7 +207,7 @@ def _graded(arguments: Namespace, lab: Lab, answer: str | None) -> Report:
     from weft.experiments.cli.lab_commands import checked_scheme
     from weft.experiments.cli.virtual_up import require_rates
     from weft.experiments.runner.console import stages
-    from weft.testbed.labs.report import report_of
+    from weft.testbed.labs.play import report_of
 
     virtual = arguments.clock == "virtual"
     scheme = checked_scheme(lab, virtual=virtual)
@@ -269,7 +268,7 @@ def _check_inside(arguments: Namespace) -> int:
     from weft.experiments.cli.lab_commands import checked_scheme
     from weft.experiments.cli.virtual_up import STAGE
     from weft.experiments.runner.console import say
-    from weft.testbed.labs.report import sent
+    from weft.testbed.labs.play import sent
     from weft.testbed.uml import host_questions
 
     lab = _read(arguments, arguments.answer)
@@ -302,7 +301,7 @@ def _on_virtual_kernel(
         FailedInside: the command failed there.
     """
     from weft.experiments.cli.virtual_up import MEMORY_MB, GuestMessages
-    from weft.testbed.labs.report import received
+    from weft.testbed.labs.play import received
     from weft.testbed.runs import isolated_python
     from weft.testbed.uml import uml
 

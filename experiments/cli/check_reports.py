@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 from weft.experiments.runner.console import show
 
 if TYPE_CHECKING:
-    from weft.testbed.labs.report import Report
+    from weft.testbed.labs.play import Report
     from weft.testbed.labs.timeline import LabCheck
 
 WIDEST = 60  # characters of a check or an error in a table

@@ -20,8 +20,7 @@ import numpy as np
 from weft.daemons.core import registry
 from weft.daemons.fatpaths.scheme import Trigger
 from weft.daemons.load_balancing.scheme import ChoiceRule
-from weft.experiments.collectives.fluid_replay import FluidPath, FluidReplay
-from weft.experiments.collectives.message_cost import FrameCost
+from weft.experiments.collectives.message_cost import FluidPath, FluidReplay, FrameCost
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.kernel_run import running
 from weft.experiments.fatpaths import transports
@@ -32,9 +31,9 @@ from weft.testbed.measure.reordering import Reordering
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.packets.forwarding import check_layers, forwarding
 from weft.testbed.packets.network import PacketLink, PacketNetwork
-from weft.testbed.schedules import packet_replay
+from weft.testbed.schedules import task_replay
 from weft.testbed.schedules.task_graph import Progress, TaskGraph
-from weft.testbed.schedules.tcp_replay import TcpReplay
+from weft.testbed.schedules.task_replay import TcpReplay
 from weft.testbed.traffic import tcp_settings
 from weft.topologies.core.grammar import parse, unparse
 from weft.topologies.core.link import ETHERNET_BYTES, Mbps
@@ -214,7 +213,7 @@ def on_packets(run: Run, topology: Topology, graph: TaskGraph, deadline_s: float
         return TrafficCounts(late, repeated, [port.bytes for port in net.port_counters()])
 
     meter = TrafficMeter(counts)
-    progress = packet_replay.replay(net, graph, round(1e9 * deadline_s), meter.mark)
+    progress = task_replay.replay_packets(net, graph, round(1e9 * deadline_s), meter.mark)
     return Replayed(progress, meter.figures(run, progress))
 
 

@@ -52,13 +52,15 @@ from weft.experiments.engines.loops import (
     tally,
 )
 from weft.experiments.engines.pairs import Pairs
-from weft.experiments.engines.tables import (
+from weft.experiments.engines.wiring import (
+    NO_FAULTS,
+    Wiring,
+    compiled_for,
     require_crossbar,
     with_channels,
     with_lengths,
     with_stretches,
 )
-from weft.experiments.engines.wiring import NO_FAULTS, Wiring, compiled_for
 from weft.experiments.runner.definition import Run
 from weft.topologies import family
 from weft.topologies.core.grammar import parse, unknown

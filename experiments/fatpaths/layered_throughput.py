@@ -30,7 +30,7 @@ from weft.daemons.core.compiled import compiled
 from weft.daemons.fatpaths import construction, scheme
 from weft.daemons.fatpaths.layers import distinct_paths
 from weft.experiments.engines.arrays import Ints
-from weft.experiments.fatpaths import achievable_throughput, baseline_paths, columns
+from weft.experiments.fatpaths import achievable_throughput, columns
 from weft.experiments.fatpaths.achievable_throughput import Demands, RouterPath
 from weft.experiments.fatpaths.router_graph import RouterGraph
 from weft.experiments.fatpaths.table_iv import NETWORK
@@ -60,7 +60,7 @@ def measure(run: Run) -> Result:
     )
     figures: Row = {}
     if run.text("scheme") == "valiant":
-        figures["throughput"] = float(1 / baseline_paths.valiant_load(graph, demands).max())
+        figures["throughput"] = float(1 / achievable_throughput.valiant_load(graph, demands).max())
     else:
         paths, figures = paths_of(run, topology, graph, demands)
         optimum = achievable_throughput.maximum(paths, demands, len(graph.peer))
@@ -89,7 +89,8 @@ def paths_of(
         return achievable_throughput.minimal_paths(graph, demands), {}
     if name == YEN:
         rng = np.random.default_rng([run.seed, 1])
-        return baseline_paths.k_shortest_paths(graph, demands, run.integer("layers"), rng), {}
+        layers = run.integer("layers")
+        return achievable_throughput.k_shortest_paths(graph, demands, layers, rng), {}
     tables = scheme.tables(topology, registry.scheme(layers_of(run))[1])
     pairs = np.ix_(graph.endpoints, graph.endpoints)
     counts = distinct_paths(tables)[pairs]

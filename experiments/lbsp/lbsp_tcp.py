@@ -1,8 +1,8 @@
 """Completion times in a healthy, damaged or oversubscribed fat-tree.
 
 LBSP, section 4: short flows (figures 6a and 7b), long flows (6b and 7c) and flows to one pod (7a),
-see traffic.py.  Links have 1 Gbit/s, 50 us and queues of 250 packets, and TCP's least timeout is 20
-ms, as in the paper; flows of 100 MB are `flow_bytes` here.
+described below.  Links have 1 Gbit/s, 50 us and queues of 250 packets, and TCP's least timeout is
+20 ms, as in the paper; flows of 100 MB are `flow_bytes` here.
 
 Damage is on the link between the last edge and the last aggregation switch of pod 2 (figure 3: T11
 and A11), or is that aggregation switch.  Every scheme knows of a failure.  Of the degraded link, to
@@ -13,11 +13,21 @@ tcp=rack is Linux as it is: SACK, RACK, and a reordering tolerance that grows.  
 that turned off: three duplicate acknowledgements are a loss.
 
 A flow that has not ended in time counts with the time that it has had.
+
+Flows are the same for every scheme and damage.
+
+short: rounds of random permutations, a flow from each host in each round.  Ours: flows of a round
+    begin at random times within it.
+long: four flows to hosts behind one edge switch (figure 3): two from S1 to D1, one from S2 to D2,
+    one from S3 in another pod to D3.  S1 and S2 are behind the edge switch whose link is damaged.
+    The least bits of D1 and D2 are such that their flows share a path group if that link fails: the
+    scenario does not favour LBSP.
+pod: four flows from the pod with the damaged link and one from another, all to one pod (figure 7a).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -27,13 +37,15 @@ from weft.daemons.lbsp.routing import shape_of
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines import kernel_run
 from weft.experiments.engines.kernel_run import FabricObservation
-from weft.experiments.lbsp import columns, traffic
+from weft.experiments.engines.workloads import permutation
+from weft.experiments.lbsp import columns
 from weft.experiments.report.panels import Bars
 from weft.experiments.runner.definition import Experiment, Result, Row, Run
 from weft.experiments.runner.parameters import Integer, Word
 from weft.testbed.data_plane.data_plane import DataPlane
 from weft.testbed.network.impair import set_rate
 from weft.testbed.network.network import RunningNetwork
+from weft.testbed.traffic.flows import Flow
 from weft.topologies.core.link import LinkSpec, Mbps
 from weft.topologies.core.topology import Topology
 
@@ -61,6 +73,7 @@ TCP: Mapping[str, Mapping[str, int]] = {
         "frto": 0,
     },
 }
+FLOWS_TO_A_POD = 5
 
 
 def damaged(topology: Topology) -> int:
@@ -94,12 +107,12 @@ def measure(run: Run) -> Result:
     alone_s = 8 * run.integer("flow_bytes") / (run.integer("rate_mbps") * Mbps)
     deadline_s = LONGEST * alone_s * run.integer("oversubscription") + GRACE_S
     if run.text("workload") == "short":
-        deadline_s += run.integer("rounds") * traffic.round_s(run)
+        deadline_s += run.integer("rounds") * round_s(run)
     with kernel_run.fabric(run, common.link(run), damage=partial(prepare, run)) as fabric:
         observation = kernel_run.send_tcp(
             run,
             fabric.network,
-            traffic.flows(run),
+            flows(run),
             sysctls={"tcp_ecn": 2, **sysctls},
             deadline_s=deadline_s,
             congestion_control="reno",
@@ -130,7 +143,7 @@ def check(run: Run) -> None:
     selection, options = registry.data_plane(run.text("scheme"))
     damaged(topology)
     selection.check(topology, options)
-    traffic.check_pod(run)
+    check_pod(run)
     common.check_delay(run)
     common.check_tcp(run)
     slowest_bps = degraded_bps(run) // run.integer("oversubscription")
@@ -207,3 +220,56 @@ EXPERIMENT = Experiment(
     ),
     check=check,
 )
+
+
+def flows(run: Run) -> list[Flow]:
+    """Return the flows of `run`."""
+    topology, size_bytes = run.topology, run.integer("flow_bytes")
+    if run.text("workload") == "short":
+        return list(short_flows(run, topology.servers))
+    pairs = long_ends(topology) if run.text("workload") == "long" else pod_ends(topology)
+    return [Flow(0.0, src, dst, size_bytes) for src, dst in pairs]
+
+
+def round_s(run: Run) -> float:
+    """Return how long a flow from each host keeps its link busy at the load of `run`."""
+    bits = 8 * run.integer("flow_bytes")
+    return bits / (run.integer("rate_mbps") * Mbps * run.number("load_fraction"))
+
+
+def short_flows(run: Run, hosts: int) -> Iterator[Flow]:
+    """Yield the flows of `rounds` random permutations."""
+    rng = np.random.default_rng(run.seed)
+    for number in range(run.integer("rounds")):
+        for src, dst in permutation(rng, hosts):
+            yield Flow((number + rng.random()) * round_s(run), src, dst, run.integer("flow_bytes"))
+
+
+def long_ends(topology: Topology) -> Sequence[tuple[int, int]]:
+    """Return source and destination of each of the four long flows."""
+    shape = shape_of(topology)
+
+    def host(pod: int, edge: int, number: int) -> int:
+        return topology.naming.layout.number_of((pod, edge, number))
+
+    s1, s2 = (host(2, shape.d - 1, number) for number in (0, 1))
+    d1, d2, d3 = (host(1, 1 % shape.d, number % shape.hosts) for number in (0, 1, 3))
+    return [(s1, d1), (s1, d1), (s2, d2), (host(4 % shape.pods, 0, 0), d3)]
+
+
+def pod_ends(topology: Topology) -> Sequence[tuple[int, int]]:
+    """Return source and destination of each of the five flows to a pod."""
+    shape, number = shape_of(topology), topology.naming.layout.number_of
+    d = shape.d
+    sources = [(2, (d - 1 - place // 2) % d, place % 2) for place in range(4)]
+    sources.append((4 % shape.pods, 0, 0))
+    sinks = [(1, place % d, place % 2 + place // d) for place in range(FLOWS_TO_A_POD)]
+    return [(number(src), number(dst)) for src, dst in zip(sources, sinks, strict=True)]
+
+
+def check_pod(run: Run) -> None:
+    """Raise ValueError if a pod of `run` has no host for each of the five flows to it."""
+    shape = shape_of(run.topology)
+    hosts = shape.d * shape.hosts
+    if run.text("workload") == "pod" and hosts < FLOWS_TO_A_POD:
+        raise ValueError(f"{run.experiment}: a pod must have {FLOWS_TO_A_POD} hosts, not {hosts}")

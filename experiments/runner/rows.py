@@ -66,7 +66,7 @@ class Column(NamedTuple):
     """A column; its unit is empty for counts, names and truth values."""
 
     name: str
-    column_unit: str
+    unit: str
     meaning: str
 
 

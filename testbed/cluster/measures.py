@@ -5,26 +5,31 @@
 
 Every machine measures what begins at its nodes, by the functions that measure on one machine, in a
 process of serve().  Requests and results are pickles, so the machines must trust each other.
+
+A capture of links and nodes has recorders there, and one file here.
 """
 
 from __future__ import annotations
 
+import json
 import signal
+import subprocess
 import sys
+import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
+from heapq import merge
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
+from operator import attrgetter
 from pathlib import Path
 from subprocess import Popen
 from typing import Any, NamedTuple
 
-from weft.testbed.cluster import merged_capture
 from weft.testbed.cluster.leases import end_with_input, ignore_end_of_input
-from weft.testbed.cluster.merged_capture import PartCapture
 from weft.testbed.cluster.spread_run import SpreadRun
 from weft.testbed.linux import clock
 from weft.testbed.measure.fidelity import Component, Fidelity, FidelityReport, at_most
@@ -32,17 +37,80 @@ from weft.testbed.measure.outage import Gap, OutageProbe, OutageTable
 from weft.testbed.measure.ping import PingTable, ping
 from weft.testbed.measure.traceroute import Trace, trace
 from weft.testbed.network.network import RunningNetwork
-from weft.testbed.observe import recorder
+from weft.testbed.observe import pcapng, recorder
+from weft.testbed.observe.pcapng import CapturedPacket
+from weft.testbed.observe.recorder import CaptureRequest
 from weft.testbed.plan.network_plan import NetworkPlan, links_from
+from weft.testbed.runs import run_process
 from weft.testbed.runs.run import UNNAMED, find
 from weft.testbed.traffic import flows, iperf
 from weft.testbed.traffic.flow_results import Flow, FlowResult, FlowResults
 
+TIME = attrgetter("time_ns")
 EXCHANGES = 32  # of clock readings; the fastest counts
 LEAD_S = 2.0  # from the request for flows to the first one: time for all parts to listen
 OPEN: list[AbstractContextManager[Any]] = []  # measurements of this part, the last first to end
 NodePairs = Sequence[tuple[int, int]]
 Results = dict[int, Any]  # by part
+
+
+class PartCapture:
+    """Capture on a part during a `with` block; then read `result`.
+
+    result: packets by time, and the recorder's lines about their numbers.
+    """
+
+    def __init__(self, network: RunningNetwork, request: CaptureRequest) -> None:
+        """Prepare a capture of links and nodes that begin on the part."""
+        self._run = network.run
+        self._request = request
+        self.result: tuple[list[CapturedPacket], list[str]] = ([], [])
+
+    def __enter__(self) -> PartCapture:
+        with tempfile.TemporaryDirectory(prefix=f"weft-capture-{self._run.id}-") as folder:
+            request = asdict(replace(self._request, folder=folder))
+            self._process = run_process.start(
+                self._run,
+                recorder.__name__,
+                [self._run.id, json.dumps(request)],
+                stdout=subprocess.PIPE,
+            )
+            assert self._process.stdout
+            if not self._process.stdout.readline():
+                raise OSError(f"run {self._run.id}: the capture did not begin")
+            # without names, so that they go with their processes, also after SIGKILL
+            self._files = [path.open("rb") for path in Path(folder).iterdir()]
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        self._process.send_signal(signal.SIGTERM)
+        lines, _ = self._process.communicate()
+        packets: list[CapturedPacket] = []
+        for file in self._files:
+            with file:
+                packets += pcapng.read(Path(f"/proc/self/fd/{file.fileno()}"))
+        self.result = sorted(packets, key=TIME), lines.decode().splitlines()
+
+
+def write(path: Path, parts: Iterable[tuple[list[CapturedPacket], float]], snap_bytes: int) -> None:
+    """Write the packets of all parts to one file in the order of this machine's clock.
+
+    Args:
+        path: of the file.
+        parts: packets by time, and by how many seconds their machine's clock is ahead.
+        snap_bytes: most bytes of a packet that were kept.
+    """
+    shifted = [
+        [packet._replace(time_ns=packet.time_ns - round(1e9 * ahead_s)) for packet in packets]
+        for packets, ahead_s in parts
+    ]
+    names = sorted({packet.interface for packets in shifted for packet in packets})
+    files = pcapng.Files(path.parent, path.stem, names, snap_bytes, most_bytes=0, most_files=0)
+    files.dropped = []  # the recorders' lines have their number
+    for packet in merge(*shifted, key=TIME):
+        number = names.index(packet.interface)
+        files.write(number, packet.time_ns, packet.data, packet.length, packet.direction)
+    files.close(clock.wall_ns())
 
 
 def serve(run: str) -> None:
@@ -255,7 +323,7 @@ class Measures(ExitStack):
         offsets = self._read_clocks(clock.wall)
         parts = [(packets, offsets[part].ahead_s) for part, (packets, _) in results.items()]
         snap_bytes = max(request.snap for _, request in self._capture.values())
-        merged_capture.write(path, parts, snap_bytes)
+        write(path, parts, snap_bytes)
         return [line for _, lines in results.values() for line in lines]
 
     def start_fidelity(self) -> None:

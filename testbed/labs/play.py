@@ -3,16 +3,22 @@
 Events happen in this thread, each at its time.  Traffic and checks have threads of their own,
 because they take time; after an error they end with the process.  Under the virtual clock every
 step is exact.
+
+A report on what was played passes from a kernel for virtual time to the host as text.
+The host believes of that text only whether each check passed, and what was measured: everything
+else it knows from the lab.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import math
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from tempfile import TemporaryFile
 from threading import Thread
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from weft.testbed.labs import judgement, running_lab
 from weft.testbed.labs.judgement import CheckVerdict
@@ -27,6 +33,7 @@ from weft.testbed.network.network import RunningNetwork
 from weft.testbed.traffic import flows, ndp
 from weft.testbed.traffic.flows import Flow, FlowOptions
 from weft.testbed.traffic.ndp import NdpMessage
+from weft.topologies.core.grammar import printable
 
 LEAD_S = 1.5  # before the first event: probes begin, and listeners open
 BEFORE_S = 1.0  # from the start of a probe for outages to the event
@@ -36,6 +43,8 @@ TRACE_TIMEOUT_S = 0.3  # of each of three probes to a hop: the kernel limits som
 LOSS_S = 1.0  # usual time for which a check of loss sends
 TRAFFIC_S = 60.0  # time limit of traffic with a size
 T = TypeVar("T")
+Report = dict[str, Any]
+MOST_CHARACTERS = 2000  # of what a check has measured
 
 
 class Played(NamedTuple):
@@ -260,3 +269,58 @@ class Player:
         with TemporaryFile(dir=self.network.run.directory) as file:  # no other command writes there
             _, output = running_lab.command_output(self.network, node, check.subject, file)
         return judgement.of_output(output, check.options["matches"])
+
+
+def report_of(checks: Sequence[LabCheck], played: Played) -> Report:
+    """Return the report of a played lab."""
+    rows = [
+        {
+            "check": check.text,
+            "line": check.line,
+            "hidden": check.hidden,
+            "points": check.points * verdict.passed,
+            "of": check.points,
+            "passed": verdict.passed,
+            "measured": verdict.measured,
+            "hint": check.hint,
+        }
+        for check, verdict in zip(checks, played.verdicts, strict=True)
+    ]
+    return {
+        "passed": all(row["passed"] for row in rows),
+        "points": sum(row["points"] for row in rows),
+        "of": sum(row["of"] for row in rows),
+        "late_ms": round(1000 * played.late_s, 3),
+        "fidelity": played.fidelity.verdict if played.fidelity else None,
+        "fidelity_worst": played.fidelity.offender if played.fidelity else None,
+        "checks": rows,
+    }
+
+
+def sent(played: Played) -> str:
+    """Return the text that received() reads; fidelity is left out, as the clock is virtual."""
+    return json.dumps([played.late_s, played.verdicts])
+
+
+def received(text: str, checks: int) -> Played:
+    """Return the results of as many `checks` in the text of a kernel.
+
+    Raises:
+        OSError: it is malformed, as it is after a second writer.
+    """
+    try:
+        late_s, rows = json.loads(text)
+        verdicts = tuple(_verdict(*row) for row in rows)
+        well_formed = type(late_s) is float and math.isfinite(late_s) and len(verdicts) == checks
+    except (ValueError, TypeError, RecursionError):
+        well_formed = False
+    if not well_formed:
+        raise OSError("the report of the lab's kernel is malformed")
+    return Played(verdicts, late_s)
+
+
+def _verdict(passed: Any, measured: Any) -> CheckVerdict:
+    """Return a verdict; TypeError if the types differ."""
+    if not isinstance(passed, bool) or not isinstance(measured, str):
+        raise TypeError
+    return CheckVerdict(passed, printable(measured[:MOST_CHARACTERS])[:MOST_CHARACTERS])

@@ -3,25 +3,113 @@
 It reads named folders: programs and libraries of the system, what every user may read of /etc, the
 project, Python with its packages, and the folder of the command.  It writes to the channels, and to
 the folder of the command if that may.
+
+The channels are the only files that it can write to besides.
+
+The host makes and opens them before it boots the kernel.  The first process inside opens them and
+removes their names, so no other can open them by a path.  Their content is a stranger's: it is
+bounded, and read by descriptors that the host has had from the start.  Output goes to files
+because the time at which a pipe or a terminal takes more would depend on the host.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import stat
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO
 
-from weft.testbed.uml import channels, virtual_kernel
+from weft.testbed.uml import virtual_kernel
 
+FOLDER = "channels"
+NAMES = ("status", "out", "err", "questions", "report")
+FILE_BYTES = 1 << 28  # of each file that the kernel writes to
+REPORT_BYTES = 1 << 26
+QUESTION_BYTES = 4096
+STATUS_BYTES = 100
+BOOTED = "booted"  # first line of the channel `status`; the second is the command's status
 PROJECT = Path(__file__).resolve().parents[2]
-SYSTEM = tuple(map(Path, ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt")))
 SETTINGS = Path("/etc")
 EMPTY = (Path("/tmp"), Path("/run"), Path("/dev/shm"))  # inside, but for mounts
 OF_OTHERS = stat.S_IROTH | stat.S_IXOTH
+
+
+class Channels:
+    """The host's ends; a context that closes them."""
+
+    def __init__(self, common: Path) -> None:
+        """Make the channels in the folder `common`."""
+        folder = common / FOLDER
+        folder.mkdir(mode=0o700)
+        flags = os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._files = {
+            name: os.fdopen(os.open(folder / name, flags, 0o600), "rb", buffering=0)
+            for name in NAMES
+        }
+        self._asked = b""
+
+    def __enter__(self) -> Channels:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for file in self._files.values():
+            file.close()
+
+    def copy(self, sinks: Sequence[BinaryIO]) -> None:
+        """Copy new output to the sinks of standard output and standard error."""
+        for name, sink in zip(("out", "err"), sinks, strict=True):
+            while chunk := self._files[name].read(1 << 16):
+                sink.write(chunk)
+                sink.flush()
+
+    def questions(self) -> Iterator[bytes]:
+        """Yield new questions.
+
+        Raises:
+            ChildProcessError: one is too long.
+        """
+        while chunk := self._files["questions"].read(QUESTION_BYTES):
+            *lines, self._asked = (self._asked + chunk).split(b"\n")
+            if max(map(len, [*lines, self._asked])) > QUESTION_BYTES:
+                raise ChildProcessError(
+                    f"the command asked the host a question of more than {QUESTION_BYTES} bytes"
+                )
+            yield from lines
+
+    def status(self) -> tuple[bool, int | None]:
+        """Return whether the kernel has booted, and the exit status of the command, if it has."""
+        text = os.pread(self._files["status"].fileno(), STATUS_BYTES, 0).decode(errors="replace")
+        booted, _, status = text.partition("\n")
+        is_number = re.fullmatch(r"[0-9]{1,3}\n", status)
+        return booted == BOOTED, int(status) if is_number else None
+
+    def report(self) -> str:
+        """Return the command's report, "" if there is none.
+
+        Raises:
+            ChildProcessError: it is too long, or no text.
+        """
+        content = os.pread(self._files["report"].fileno(), REPORT_BYTES + 1, 0)
+        if len(content) > REPORT_BYTES:
+            raise ChildProcessError(f"the command's report has more than {REPORT_BYTES} bytes")
+        try:
+            return content.decode()
+        except UnicodeDecodeError:
+            raise ChildProcessError("the command's report is no text in UTF-8") from None
+
+
+SYSTEM = tuple(map(Path, ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt")))
 
 
 def fresh() -> list[Path]:
@@ -90,8 +178,8 @@ def rules(common: Path, folder: Path, writable: Path | None) -> str:
         *(f"read {place}" for place in readable),
         f"list {SETTINGS}",
         *(f"read {place}" for place in _public(SETTINGS)[1]),
-        *(f"append {common / channels.FOLDER / name}" for name in channels.NAMES),
-        f"remove {common / channels.FOLDER}",
+        *(f"append {common / FOLDER / name}" for name in NAMES),
+        f"remove {common / FOLDER}",
         "write /dev/null",
         *([f"write {writable}"] if writable else []),
     ]

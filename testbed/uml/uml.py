@@ -33,8 +33,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from weft.testbed.linux import clock, compiled
-from weft.testbed.uml import channels, confinement, virtual_kernel
-from weft.testbed.uml.channels import Channels
+from weft.testbed.uml import confinement, virtual_kernel
+from weft.testbed.uml.confinement import Channels
 from weft.testbed.uml.host_questions import OutsideHost
 
 KERNEL = "linux.uml"
@@ -430,7 +430,7 @@ class Machine:
             f"TMPDIR={self.memory}",
             f"LD_PRELOAD={self.common / PRELOADED.name}",
             f"WEFT_RULES={self.common / 'rules'}",
-            f"WEFT_FILE_BYTES={channels.FILE_BYTES}",
+            f"WEFT_FILE_BYTES={confinement.FILE_BYTES}",
             f"WEFT_PROCESSES={MOST_PROCESSES}",
             f"TIME_TRAVEL_STALL_S={self.uml.stall_s}",
         ]

@@ -12,7 +12,7 @@ from weft.daemons.core.events import FlowsSeen, LinkDegraded, LongQueue, SeenFlo
 from weft.daemons.core.registry import configure, scheme
 from weft.daemons.dar import messages
 from weft.daemons.dar.messages import Ear
-from weft.daemons.simulator.packet_queues import Packet
+from weft.daemons.simulator.flows import Packet
 from weft.daemons.simulator.wires import Wire
 from weft.topologies import build
 

@@ -4,7 +4,7 @@ import pytest
 
 from weft.daemons.core import registry
 from weft.daemons.fatpaths import scheme
-from weft.daemons.fatpaths.tuned import BEST, DEFAULT, tuned
+from weft.daemons.fatpaths.scheme import BEST, DEFAULT, tuned
 from weft.topologies import build
 
 

@@ -10,8 +10,7 @@ from weft.experiments.cli import check_commands, check_reports
 from weft.experiments.cli.cli import main
 from weft.testbed.labs.judgement import CheckVerdict
 from weft.testbed.labs.lab_file import NamedText, parse
-from weft.testbed.labs.play import Played
-from weft.testbed.labs.report import report_of
+from weft.testbed.labs.play import Played, report_of
 
 LAB = """
 topology: star:n=2

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from weft.experiments.collectives.fluid_replay import (
+from weft.experiments.collectives.message_cost import (
     FluidPath,
     FluidReplay,
     FluidUse,
+    FrameCost,
 )
-from weft.experiments.collectives.message_cost import FrameCost
 from weft.testbed.schedules import goal
 from weft.testbed.schedules.task_graph import TaskGraph
 

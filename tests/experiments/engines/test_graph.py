@@ -11,7 +11,7 @@ from weft.daemons.routing import dr
 from weft.daemons.routing.path_tables import tabulate
 from weft.experiments.engines import graph as graph_module
 from weft.experiments.engines import loops as loops
-from weft.experiments.engines import tables
+from weft.experiments.engines import wiring
 from weft.experiments.engines.graph import Graph, graph, policy
 from weft.experiments.engines.loops import LONGEST, batches, new_book
 from weft.experiments.engines.pairs import ONE_TO_ALL, Pairs, pair, pairs
@@ -163,11 +163,11 @@ def test_loads_are_the_same_whatever_the_flows_were_counted_on(spec, routing, mo
         2 << 20,
         1 << 26,
     ):
-        monkeypatch.setattr(tables, "MOST_COUNTER_BYTES", most_bytes)
+        monkeypatch.setattr(wiring, "MOST_COUNTER_BYTES", most_bytes)
         net = Graph(by_channel.network, threads=2)
         assert net.stretches is not None
         assert (net.route(policy(routing, least_level=1), chosen, loads=True).loads == loads).all()
-    monkeypatch.setattr(tables, "MOST_COUNTER_BYTES", 1000)
+    monkeypatch.setattr(wiring, "MOST_COUNTER_BYTES", 1000)
     assert Graph(by_channel.network).stretches is None
 
 

@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 from weft.experiments.fatpaths import achievable_throughput
-from weft.experiments.fatpaths.achievable_throughput import Demands
-from weft.experiments.fatpaths.baseline_paths import k_shortest_paths, valiant_load
+from weft.experiments.fatpaths.achievable_throughput import Demands, k_shortest_paths, valiant_load
 from weft.experiments.fatpaths.router_graph import RouterGraph
 from weft.topologies import build
 

@@ -17,7 +17,7 @@ from tests.optional_parts import with_and_without
 from weft.daemons.core import registry
 from weft.daemons.lbsp import routing as lbsp
 from weft.daemons.lbsp.routing import shape_of
-from weft.experiments.lbsp import lbsp_queues, lbsp_recovery, lbsp_tcp, traffic
+from weft.experiments.lbsp import lbsp_queues, lbsp_recovery, lbsp_tcp
 from weft.experiments.lbsp.lbsp_model import paced
 from weft.experiments.runner.definition import Run
 from weft.testbed.linux.clock import wait_until
@@ -61,7 +61,7 @@ def uplinks(edge, dst, dead):
 
 def test_the_long_flows_are_those_of_figure_3():
     """S1's and S2's flows take different link groups, and the same one when the link has failed."""
-    flows = traffic.long_ends(EIGHT)
+    flows = lbsp_tcp.long_ends(EIGHT)
     assert flows[0] == flows[1]
     (s1, d1), _, (s2, d2), (s3, d3) = flows
     assert len({s1, s2, s3, d1, d2, d3}) == 6
@@ -126,7 +126,7 @@ def test_every_pattern_is_sent_on_the_kernel(monkeypatch):
 
 
 def test_flows_to_a_pod_are_four_from_the_damaged_pod_and_one_from_another():
-    pairs = traffic.pod_ends(EIGHT)
+    pairs = lbsp_tcp.pod_ends(EIGHT)
     assert [src // 16 for src, _ in pairs] == [2, 2, 2, 2, 4]
     assert {dst // 16 for _, dst in pairs} == {1}
     assert len({dst for _, dst in pairs}) == 5
@@ -134,9 +134,9 @@ def test_flows_to_a_pod_are_four_from_the_damaged_pod_and_one_from_another():
 
 def test_short_flows_load_every_host_as_asked():
     some = one(lbsp_tcp, rounds=3, topology="fattree:k=8")
-    flows = traffic.flows(some)
+    flows = lbsp_tcp.flows(some)
     assert len(flows) == 3 * 128
-    length_s = 3 * traffic.round_s(some)
+    length_s = 3 * lbsp_tcp.round_s(some)
     assert max(flow.at_s for flow in flows) < length_s
     sent = sum(8 * flow.size_bytes for flow in flows if flow.src == 5)
     assert sent / length_s == pytest.approx(0.8 * 1_000_000_000)

@@ -15,7 +15,6 @@ import pytest
 
 from tests.testbed.cluster.machines_here import ROOT, WEFT, Machines, machines_here, weft
 from weft.testbed.cluster import measures as cluster_measures
-from weft.testbed.cluster import merged_capture
 from weft.testbed.cluster.machines_here import AHEAD_S
 from weft.testbed.cluster.measures import Measures
 from weft.testbed.linux import clock
@@ -142,7 +141,7 @@ def test_packets_of_a_clock_that_is_ahead_are_moved_back(tmp_path):
     near = [CapturedPacket("h0-eth0", 10**18 + turn, b"near", 99, OUTBOUND) for turn in (0, 2000)]
     far = [CapturedPacket("h1-eth0", 10**18 + 5 * 10**9 + 1000, b"far", 3, INBOUND)]
     file = tmp_path / "both.pcapng"
-    merged_capture.write(file, [(near, 0.0), (far, 5.0)], 64)
+    cluster_measures.write(file, [(near, 0.0), (far, 5.0)], 64)
     assert list(read(file)) == [near[0], far[0]._replace(time_ns=10**18 + 1000), near[1]]
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from weft.testbed.labs import report
+from weft.testbed.labs import play
 from weft.testbed.labs.judgement import CheckVerdict
 from weft.testbed.labs.lab_file import parse
 from weft.testbed.labs.play import Played
@@ -17,11 +17,11 @@ PLAYED = Played((CheckVerdict(True, "2 of 2 pairs"), CheckVerdict(False, "no rou
 
 
 def test_what_is_sent_is_received():
-    assert report.received(report.sent(PLAYED), checks=2) == PLAYED
+    assert play.received(play.sent(PLAYED), checks=2) == PLAYED
 
 
 def test_points_and_texts_are_those_of_the_lab():
-    rows = report.report_of(CHECKS, PLAYED)
+    rows = play.report_of(CHECKS, PLAYED)
     assert (rows["passed"], rows["points"], rows["of"], rows["late_ms"]) == (False, 2, 5, 250)
     assert [row["hint"] for row in rows["checks"]] == ["", "Look."]
     assert [row["points"] for row in rows["checks"]] == [2, 0]
@@ -43,17 +43,17 @@ def test_points_and_texts_are_those_of_the_lab():
         '[0.0, [[true, ""], 7]]',
         '["0", [[true, ""], [true, ""]]]',
         '[NaN, [[true, ""], [true, ""]]]',
-        2 * report.sent(PLAYED),
+        2 * play.sent(PLAYED),
     ],
 )
 def test_a_malformed_report_is_an_error(content):
     with pytest.raises(OSError, match=r"^the report of the lab's kernel is malformed$"):
-        report.received(content, checks=2)
+        play.received(content, checks=2)
 
 
 def test_what_was_measured_is_short_and_without_control_characters():
     verdict = CheckVerdict(True, "\x1b[31m" + "x" * 10_000)
-    text = report.sent(Played((verdict,), 0.0))
-    (received,) = report.received(text, checks=1).verdicts
-    assert len(received.measured) == report.MOST_CHARACTERS
+    text = play.sent(Played((verdict,), 0.0))
+    (received,) = play.received(text, checks=1).verdicts
+    assert len(received.measured) == play.MOST_CHARACTERS
     assert received.measured.isprintable()

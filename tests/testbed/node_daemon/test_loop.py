@@ -26,8 +26,7 @@ from weft.testbed.node_daemon.counters import (
     NodeCounters,
 )
 from weft.testbed.node_daemon.daemon import Daemon
-from weft.testbed.node_daemon.loop import TURN_S, Loop
-from weft.testbed.node_daemon.pace import Pace
+from weft.testbed.node_daemon.loop import TURN_S, Loop, Pace
 from weft.testbed.node_daemon.sealed_channel import Bare
 from weft.testbed.node_daemon.sockets import SIOCGSTAMPNS, TIMESPEC
 from weft.testbed.node_daemon.watchdog import ProcessorUse

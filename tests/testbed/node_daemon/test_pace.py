@@ -12,8 +12,8 @@ import pytest
 
 from weft.daemons.core.actions import Action, Note, Send
 from weft.daemons.simulator.simulator import Simulator
-from weft.testbed.node_daemon import pace
-from weft.testbed.node_daemon.pace import (
+from weft.testbed.node_daemon import loop
+from weft.testbed.node_daemon.loop import (
     BUSY_LOOKS,
     CALM_LOOKS,
     LOOK_S,
@@ -172,11 +172,11 @@ def test_the_share_is_the_kernels(
 ) -> None:
     (tmp_path / "sched_rt_runtime_us").write_text(f"{runtime}\n")
     (tmp_path / "sched_rt_period_us").write_text("1000000\n")
-    monkeypatch.setattr(pace, "SETTINGS", tmp_path)
+    monkeypatch.setattr(loop, "SETTINGS", tmp_path)
     monkeypatch.setattr(os, "sched_getscheduler", lambda pid: policy)
-    assert pace.own_share() == share
+    assert loop.own_share() == share
 
 
 def test_this_process_can_be_read() -> None:
-    assert pace.own_use().ran_ns > 0
-    assert 0 < pace.own_share() <= 1
+    assert loop.own_use().ran_ns > 0
+    assert 0 < loop.own_share() <= 1

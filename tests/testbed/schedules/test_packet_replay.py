@@ -16,8 +16,8 @@ from weft.testbed.packets.network import (
     shortest,
 )
 from weft.testbed.schedules.collectives import collective
-from weft.testbed.schedules.packet_replay import replay
 from weft.testbed.schedules.task_graph import Progress, TaskGraph
+from weft.testbed.schedules.task_replay import replay_packets
 from weft.topologies import build
 from weft.topologies.core.placement import place_ranks
 
@@ -36,7 +36,7 @@ def over_tcp(spec: str, hosts: Sequence[int], size_bytes: int, choice: int) -> P
     tcp = TcpParameters(jiffy_ns=10**6, rto_min_ns=10**7, frame_bytes=1514, ecn=DCTCP)
     net = PacketNetwork(topology, link, tcp, shortest(topology, choice), 1)
     graph = TaskGraph(collective("all-reduce", "ring", 8, size_bytes), hosts, 2)
-    return replay(net, graph, 10**10)
+    return replay_packets(net, graph, 10**10)
 
 
 def test_a_ring_keeps_its_links_busy() -> None:

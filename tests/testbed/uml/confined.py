@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from weft.testbed.uml import confinement, uml
-from weft.testbed.uml.channels import Channels
+from weft.testbed.uml.confinement import Channels
 
 PROCESSES = 20
 

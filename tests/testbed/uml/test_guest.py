@@ -15,7 +15,7 @@ import pytest
 
 from weft.testbed.linux import clock
 from weft.testbed.uml import uml
-from weft.testbed.uml.channels import QUESTION_BYTES, Channels
+from weft.testbed.uml.confinement import QUESTION_BYTES, Channels
 from weft.testbed.uml.host_questions import OutsideHost, parsed
 
 ATTACKS = Path(__file__).with_name("attacks.py")
@@ -26,8 +26,8 @@ PYTHON = "/usr/bin/python3"  # of every machine, as nobody may read no environme
 HOST = f"""
 import sys
 from pathlib import Path
-from weft.testbed.uml import channels, uml
-channels.FILE_BYTES, uml.MOST_PROCESSES = {FILE_BYTES}, {PROCESSES}
+from weft.testbed.uml import confinement, uml
+confinement.FILE_BYTES, uml.MOST_PROCESSES = {FILE_BYTES}, {PROCESSES}
 inputs = {{name: Path(name).read_text() for name in ("attacks.py", "targets.json")}}
 exchange = uml.Exchange(inputs)
 with open("output", "wb") as output:

@@ -1,7 +1,7 @@
-"""Replay of tasks over Linux' TCP: a connection for each two hosts that is open all the time.
+"""Replay of tasks: on the simulated network of packets, and over Linux' TCP.
 
-One loop holds both ends of all connections, and one clock times them.  The kernel discards the
-payload (MSG_TRUNC).
+Over TCP a connection for each two hosts is open all the time.  One loop holds both ends of all
+connections, and one clock times them.  The kernel discards the payload (MSG_TRUNC).
 """
 
 from __future__ import annotations
@@ -14,14 +14,46 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
+from weft.daemons.transport.results import Delivered
 from weft.testbed.linux import clock
 from weft.testbed.linux.process import allow_more_descriptors
+from weft.testbed.packets.network import PacketNetwork
 from weft.testbed.runs.network_handle import NetworkHandle, require_rate
 from weft.testbed.schedules.task_graph import MessageStart, Progress, TaskGraph
 from weft.testbed.traffic.event_loop import EventLoop
 from weft.testbed.traffic.flows import CHUNK_BYTES
 from weft.testbed.traffic.tcp_connection import connect, raise_error
 from weft.testbed.traffic.tcp_info import tcp_info
+
+
+def replay_packets(
+    net: PacketNetwork,
+    graph: TaskGraph,
+    deadline_ns: int,
+    mark: Callable[[], None] = lambda: None,
+) -> Progress:
+    """Return the progress at `deadline_ns`, see Progress for `mark`.
+
+    Messages between two hosts share a connection.
+    """
+    progress = Progress(graph, mark)
+    connections: dict[tuple[int, int], int] = {}
+
+    def send(starts: Iterable[MessageStart]) -> None:
+        for start in sorted(starts):
+            task = graph.tasks[start.task]
+            ends = task.src, task.dst
+            number = net.send(
+                start.time_ns, *ends, start.task, task.size_bytes, connections.get(ends, -1)
+            )
+            connections.setdefault(ends, number)
+
+    def arrived(delivered: Delivered) -> None:
+        send(progress.ended(delivered.flow, delivered.at_ns))
+
+    send(progress.begin())
+    net.run_until(deadline_ns, arrived)
+    return progress
 
 
 @dataclass
