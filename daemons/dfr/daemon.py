@@ -4,7 +4,7 @@ Every server floods the state of its links within its X(b), the links that leave
 (DCellBroadcast).  It knows of no others.
 
 Forwarding follows installed state, with the outcome of a decision per packet.  The next hop depends
-on the packet's destination, its state (dfr_addresses.py) and the link state of the X(b), which
+on the packet's destination, its state (routing.py) and the link state of the X(b), which
 seldom changes.  For every state, and every prefix of destinations with a common decision, the
 daemon calls onward() and sets
 
@@ -25,9 +25,9 @@ from weft.daemons.control.hello import Neighbourhood
 from weft.daemons.control.link_state import Database
 from weft.daemons.control.link_state_routing import Flooding
 from weft.daemons.core.actions import Action, Hop, SetPrefixRewrite, SetRoute
-from weft.daemons.dfr import dfr_addresses
+from weft.daemons.dfr import routing
 from weft.daemons.dfr import routing as dfr
-from weft.daemons.dfr.dfr_addresses import NO_SUBNETWORK, HopState
+from weft.daemons.dfr.routing import NO_SUBNETWORK, HopState
 from weft.daemons.routing import dr, first_octets, shortest
 from weft.daemons.routing.scope import distances
 from weft.topologies.core.address import SERVER_BLOCK, Prefix
@@ -62,8 +62,8 @@ class DfrRouting(Flooding):
         self._settings = settings
         self._size = network.t[settings.b]
         self._first = self._node - self._node % self._size
-        self._states = dfr_addresses.states(network, settings)
-        self._numbers = dfr_addresses.numbers(network, settings)
+        self._states = routing.states(network, settings)
+        self._numbers = routing.numbers(network, settings)
         self._prefixes = prefixes(network, self._node, settings.b)
         self._routes: dict[Prefix, tuple[Hop, ...]] = {}  # routes set so far
         self._octets: dict[Prefix, int] = {}  # rewrites set so far
@@ -130,12 +130,12 @@ class DfrRouting(Flooding):
     def _decision(self, search: _Search, state: HopState, dst: int) -> tuple[Hop | None, HopState]:
         """Return the next hop of a packet in `state`, None to drop it, and its next state."""
         network, cur = self._network, self._node
-        packet = dfr_addresses.packet_in(network, state, cur)
+        packet = routing.packet_in(network, state, cur)
         down, distance, parent = search
         rule, t = network.rule, network.t
         server = dfr.onward(rule, t, self._settings, down, cur, dst, packet, cur, distance, parent)
         hop = None if server == dfr.DROP else dr.hop_to(network, cur, server)
-        return hop, dfr_addresses.state_of(network, packet)
+        return hop, routing.state_of(network, packet)
 
     def _octet(self, state: HopState) -> int:
         return first_octets.first_octet(self._numbers[state])
@@ -153,7 +153,7 @@ class DfrRouting(Flooding):
                     yield first_octets.prefix(own, octet), state, dst
                 continue
             t, level = network.t, state.level
-            proxy = dfr_addresses.packet_in(network, state, self._node)[dfr.PROXY]
+            proxy = routing.packet_in(network, state, self._node)[dfr.PROXY]
             b = self._settings.b
             if self._node % t[level] // t[level - 1] == state.subnetwork:
                 yield first_octets.all_addresses(octet), state, None

@@ -9,7 +9,7 @@ from weft.daemons.core.capabilities import PrefixRewrite
 from weft.daemons.core.contract import StateMachine
 from weft.daemons.core.node_config import NodeConfig, Options, node_configs
 from weft.daemons.core.scheme import RoutedPath, Scheme, arrives_by, for_servers
-from weft.daemons.dfr import dfr_addresses
+from weft.daemons.dfr import routing
 from weft.daemons.dfr import routing as dfr
 from weft.daemons.dfr.daemon import DfrRouting
 from weft.daemons.dfr.routing import Dfr
@@ -48,7 +48,7 @@ def octets_in_use(network: Ccrdn, options: Options) -> tuple[int, ...]:
 
     ValueError if there are too few.
     """
-    states = dfr_addresses.states(network, settings(network, options))
+    states = routing.states(network, settings(network, options))
     return tuple(first_octet(number) for number, _ in enumerate(states))
 
 

@@ -75,7 +75,7 @@ def agent(arguments: Namespace) -> int:
 
 def machines(arguments: Namespace) -> int:
     """Run a command, or a shell, while there are machines; return its status."""
-    from weft.testbed.cluster.machines_here import MOST, machines_here
+    from weft.testbed.cluster.machines import MOST, machines_here
     from weft.testbed.linux.process import need_root
 
     if not 1 <= arguments.count <= MOST:

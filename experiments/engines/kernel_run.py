@@ -20,7 +20,7 @@ from weft.experiments.engines.common_parameters import LINUX_RTO_MIN_US, network
 from weft.experiments.runner.definition import Result, Row, Run, Value
 from weft.testbed.data_plane.data_plane import DataPlane
 from weft.testbed.measure.fidelity import Fidelity, FidelityReport
-from weft.testbed.measure.occupancy import Occupancies, Occupancy
+from weft.testbed.measure.queues import Occupancies, Occupancy
 from weft.testbed.measure.reordering import OrderTable, Reordering
 from weft.testbed.network.impair import set_rate
 from weft.testbed.network.network import RunningNetwork

@@ -34,7 +34,7 @@ from weft.experiments.ttc.fat_tree_links import LayeredTreeShape, fat_tree, rule
 from weft.experiments.ttc.packet_model import packets, simulate
 from weft.testbed.data_plane.data_plane import PortCounts
 from weft.testbed.measure.fidelity import Fidelity
-from weft.testbed.measure.occupancy import Occupancies, Occupancy, merge_queues
+from weft.testbed.measure.queues import Occupancies, Occupancy, merge_queues
 from weft.testbed.measure.reordering import OrderTable, Reordering
 from weft.testbed.network.impair import one_at_a_time
 from weft.testbed.traffic import slotted_udp

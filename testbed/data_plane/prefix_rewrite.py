@@ -1,4 +1,4 @@
-"""First octets that depend on the prefix of a packet's destination (DFR, dfr_addresses.py).
+"""First octets that depend on the prefix of a packet's destination (DFR, daemons/dfr/routing.py).
 
 Other servers forward these addresses by their routes.  Before the lookup of a route, the first
 octet changes:

@@ -6,7 +6,7 @@
  * backlog, after the first burst, and counts them by elapsed time / ideal time.  Sent bytes are the queue's own counter,
  * because a program misses some dequeues, for example those that interrupt it; after a missed one a new period begins.
  *
- * dequeue_gaps.py writes the devices of the run and reads the counters.
+ * queues.py writes the devices of the run and reads the counters.
  */
 #include "../data_plane/kernel.h"
 #include <bpf/bpf_core_read.h>
@@ -21,7 +21,7 @@
 enum { IDLE, BURST, BUSY };
 
 struct port {
-	/* set by dequeue_gaps.py */
+	/* set by queues.py */
 	__u64 bytes_per_s;
 	__u32 window_bytes;
 	__u32 burst_bytes; /* what may leave ahead of the rate after an idle time */

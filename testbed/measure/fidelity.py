@@ -25,8 +25,8 @@ from typing import Any
 from weft.testbed.linux import clock
 from weft.testbed.linux.libbpf import BpfError
 from weft.testbed.measure import host_load, reference_packets
-from weft.testbed.measure.dequeue_gaps import GapMonitor, Gaps, merge_ports
 from weft.testbed.measure.port_counters import PortCounterReader, Snapshot
+from weft.testbed.measure.queues import GapMonitor, Gaps, merge_ports
 from weft.testbed.node_daemon import daemon_files
 from weft.testbed.node_daemon.counters import FILE, CounterRow, DaemonCounters
 from weft.testbed.runs.network_handle import NetworkHandle, device, ports

@@ -21,7 +21,7 @@ _Static_assert(sizeof(struct queue) == 16 + 8 * LENGTHS, "occupancy.QUEUE");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1); /* occupancy.py sets it: the run's interface indexes, less the slot */
+	__uint(max_entries, 1); /* queues.py sets it: the run's interface indexes, less the slot */
 	__type(key, __u32);
 	__type(value, struct queue);
 } queues SEC(".maps");

@@ -4,7 +4,7 @@ A report is text for the program that started the command.  A question to the ho
 time: inside, ask() polls for the answer; outside, OutsideHost stops the whole kernel when it sees a
 question, and continues it after the answer.  So no virtual time passes while a user types.
 
-Reports and questions are written to descriptors that the command has from init (channels.py); an
+Reports and questions are written to descriptors that the command has from init (confinement.py); an
 answer is a file in a folder that only the host can write to.
 """
 

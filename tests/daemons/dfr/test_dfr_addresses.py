@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from weft.daemons.dfr import dfr_addresses
-from weft.daemons.dfr.dfr_addresses import NO_SUBNETWORK, HopState
-from weft.daemons.dfr.routing import NOWHERE, PROXY, Dfr
+from weft.daemons.dfr import routing
+from weft.daemons.dfr.routing import NO_SUBNETWORK, NOWHERE, PROXY, Dfr, HopState
 from weft.topologies.recursive.ccrdn import BETA_DCELL, DCELL, FICONN, Ccrdn
 
 CASES = [
@@ -28,7 +27,7 @@ CASES = [
 def test_the_number_of_states_follows_the_formula(
     network: Ccrdn, settings: Dfr, count: int
 ) -> None:
-    states = dfr_addresses.states(network, settings)
+    states = routing.states(network, settings)
     assert len(set(states)) == len(states) == count
 
 
@@ -36,7 +35,7 @@ def test_too_many_states_are_refused() -> None:
     with pytest.raises(
         ValueError, match=r"need 223 addresses of each server, and there are 127; .* than 3, or"
     ):
-        dfr_addresses.states(Ccrdn(DCELL, 8, 2), Dfr())
+        routing.states(Ccrdn(DCELL, 8, 2), Dfr())
 
 
 @pytest.mark.parametrize(("network", "b"), CASES)
@@ -48,15 +47,15 @@ def test_every_server_of_the_scope_decodes_the_same_proxy(network: Ccrdn, b: int
             if proxy < 0:
                 continue
             packet = [proxy, 1, 1, level]
-            state = dfr_addresses.state_of(network, packet)
+            state = routing.state_of(network, packet)
             first = cur - cur % t[b]
             for other in range(first, first + t[b]):
-                assert dfr_addresses.packet_in(network, state, other) == packet
-            assert dfr_addresses.packet_in(network, state, proxy)[PROXY] == proxy
+                assert routing.packet_in(network, state, other) == packet
+            assert routing.packet_in(network, state, proxy)[PROXY] == proxy
 
 
 def test_a_packet_without_a_proxy_has_none() -> None:
     network = Ccrdn(DCELL, 3, 2)
-    packet = dfr_addresses.packet_in(network, HopState(2, NO_SUBNETWORK, 1), 5)
+    packet = routing.packet_in(network, HopState(2, NO_SUBNETWORK, 1), 5)
     assert packet[PROXY] == NOWHERE
-    assert dfr_addresses.state_of(network, packet) == HopState(2, NO_SUBNETWORK, 1)
+    assert routing.state_of(network, packet) == HopState(2, NO_SUBNETWORK, 1)

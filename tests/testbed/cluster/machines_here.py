@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from weft.testbed.cluster import machines_here as product
+from weft.testbed.cluster import machines as product
 from weft.testbed.linux.clock import wait_until
 
 ROOT = Path(__file__).parents[3]

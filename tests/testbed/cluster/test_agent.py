@@ -12,9 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from tests.error_lines import error_lines
-from tests.testbed.cluster.machines_here import (
+from tests.testbed.cluster.machines import (
     ROOT,
     WEFT,
     Machine,
@@ -22,6 +20,8 @@ from tests.testbed.cluster.machines_here import (
     machines_here,
     weft,
 )
+
+from tests.error_lines import error_lines
 from weft.testbed.cluster.agent import NEWS
 from weft.testbed.cluster.controller import requests
 from weft.testbed.cluster.placement import place

@@ -14,9 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from tests.error_lines import error_lines
-from tests.testbed.cluster.machines_here import (
+from tests.testbed.cluster.machines import (
     ROOT,
     WEFT,
     Machine,
@@ -24,6 +22,8 @@ from tests.testbed.cluster.machines_here import (
     machines_here,
     weft,
 )
+
+from tests.error_lines import error_lines
 from tests.testbed.cluster.test_peer_channel import by_key_holder
 from weft.testbed.cluster.controller import LOG
 from weft.testbed.cluster.spread_run import SpreadRun

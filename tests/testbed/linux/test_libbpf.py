@@ -6,7 +6,7 @@ import pytest
 
 from weft.testbed.linux import netns, tc
 from weft.testbed.linux.libbpf import BpfError, Object, filter_message
-from weft.testbed.measure import dequeue_gaps
+from weft.testbed.measure import queues
 from weft.testbed.measure.ping import ping
 
 PROGRAM = """
@@ -104,7 +104,7 @@ def test_a_filter_decides_about_arrivals_and_constants_reach_it(program, network
 @pytest.mark.kernel
 def test_an_attached_program_is_gone_after_the_with(compiled):
     with Object(
-        compiled(dequeue_gaps.OBJECT.with_suffix(".c")), constants=struct.pack("=II", 1, 2)
+        compiled(queues.OBJECT.with_suffix(".c")), constants=struct.pack("=II", 1, 2)
     ) as loaded:
         loaded.attach("dequeue")
         fd = loaded.program_fd("dequeue")

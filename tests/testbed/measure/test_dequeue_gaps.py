@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.testbed.linux import clock, netns, tc
-from weft.testbed.measure import dequeue_gaps
-from weft.testbed.measure.dequeue_gaps import BUCKETS, BUCKETS_PER_1, GapMonitor, Gaps, merge_ports
+from weft.testbed.measure import queues
 from weft.testbed.measure.ping import ping
 from weft.testbed.measure.port_counters import PortCounterReader
+from weft.testbed.measure.queues import BUCKETS, BUCKETS_PER_1, GapMonitor, Gaps, merge_ports
 from weft.testbed.runs.network_handle import all_pairs
 from weft.testbed.traffic.iperf import IperfSpec, iperf
 from weft.topologies.core.address import dotted
@@ -56,7 +56,7 @@ def test_ports_add_up():
 
 @pytest.fixture(autouse=True)
 def _program(compiled):
-    compiled(dequeue_gaps.OBJECT.with_suffix(".c"))
+    compiled(queues.OBJECT.with_suffix(".c"))
 
 
 def busy(net, seconds: int = 1) -> None:
@@ -90,11 +90,11 @@ def test_a_busy_link_keeps_its_time_and_every_packet_is_counted_once(network, mt
 @pytest.mark.parametrize("claimed", [2, 0.5])
 def test_a_link_that_is_not_as_fast_as_claimed_is_found_out(network, monkeypatch, claimed):
     net = network("dcell:n=3,k=1", LinkSpec(rate_bps=RATE, queue_packets=50))
-    true = dequeue_gaps._rates(net)
+    true = queues._rates(net)
     wrong = {
         index: (int(rate * claimed), frame_bytes) for index, (rate, frame_bytes) in true.items()
     }
-    monkeypatch.setattr(dequeue_gaps, "_rates", lambda net: wrong)
+    monkeypatch.setattr(queues, "_rates", lambda net: wrong)
     with GapMonitor(net) as monitor:
         busy(net)
         link = monitor.read()[net.ifindex(0, 1)]

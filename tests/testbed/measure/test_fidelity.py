@@ -10,8 +10,7 @@ import pytest
 from weft.testbed.linux import clock, netns
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.linux.libbpf import BpfError
-from weft.testbed.measure import dequeue_gaps, fidelity
-from weft.testbed.measure.dequeue_gaps import BUCKETS, BUCKETS_PER_1, Gaps
+from weft.testbed.measure import fidelity, queues
 from weft.testbed.measure.fidelity import (
     FAIL,
     PASS,
@@ -25,6 +24,7 @@ from weft.testbed.measure.fidelity import (
     judged,
 )
 from weft.testbed.measure.ping import ping
+from weft.testbed.measure.queues import BUCKETS, BUCKETS_PER_1, Gaps
 from weft.testbed.traffic.iperf import IperfSpec, iperf
 from weft.topologies.core.link import LinkSpec, Mbps
 
@@ -169,7 +169,7 @@ def test_one_bad_port_among_many_good_ones_is_named():
 
 @pytest.fixture(autouse=True)
 def _program(compiled):
-    compiled(dequeue_gaps.OBJECT.with_suffix(".c"))
+    compiled(queues.OBJECT.with_suffix(".c"))
 
 
 def part(one: FidelityReport, name: str) -> Component:
@@ -198,9 +198,9 @@ def test_every_component_is_reported_and_json_able(network):
 @pytest.mark.kernel
 def test_a_link_slower_than_claimed_fails(network, monkeypatch):
     net = network("dcell:n=3,k=1", LINK)
-    true = dequeue_gaps._rates(net)
+    true = queues._rates(net)
     monkeypatch.setattr(
-        dequeue_gaps,
+        queues,
         "_rates",
         lambda net: {index: (2 * one[0], one[1]) for index, one in true.items()},
     )

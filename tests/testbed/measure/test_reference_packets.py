@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from weft.testbed.linux import clock, netns, tc
-from weft.testbed.measure import dequeue_gaps, reference_packets
+from weft.testbed.measure import queues, reference_packets
 from weft.testbed.measure.fidelity import FAIL, PASS, Fidelity
 from weft.testbed.measure.ping import ping
 from weft.testbed.measure.reference_packets import (
@@ -28,7 +28,7 @@ on_virtual_kernel = [pytest.mark.kernel, pytest.mark.virtual_clock]
 
 @pytest.fixture(autouse=True)
 def _program(compiled):
-    compiled(dequeue_gaps.OBJECT.with_suffix(".c"))
+    compiled(queues.OBJECT.with_suffix(".c"))
 
 
 def test_a_bucket_holds_two_of_the_longest_frames_or_a_millisecond():

@@ -7,9 +7,9 @@ import pytest
 
 from weft.testbed.linux import netns, tc
 from weft.testbed.linux.clock import wait_until
-from weft.testbed.measure import dequeue_gaps
-from weft.testbed.measure.dequeue_gaps import GapMonitor
+from weft.testbed.measure import queues
 from weft.testbed.measure.port_counters import PortCounterReader, PortCounters
+from weft.testbed.measure.queues import GapMonitor
 from weft.testbed.runs.network_handle import device, ports
 from weft.topologies.core.link import LinkSpec, Mbps, kbps
 
@@ -118,7 +118,7 @@ def test_a_process_without_rights_cannot_set_that_priority(network):
 @pytest.mark.kernel
 def test_the_monitor_of_gaps_knows_control_packets_by_the_same_marks(network, compiled):
     """A port that sends only control packets is never busy, however fast they come."""
-    compiled(dequeue_gaps.OBJECT.with_suffix(".c"))
+    compiled(queues.OBJECT.with_suffix(".c"))
     net = network("dcell:n=3,k=1", LinkSpec(rate_bps=200 * kbps, queue_packets=200))
     with GapMonitor(net) as monitor, sender(net, 0) as daemon:
         sending = net.ifindex(0, 0)

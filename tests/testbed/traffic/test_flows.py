@@ -12,7 +12,7 @@ import pytest
 
 from weft.testbed.data_plane.data_plane import DataPlane
 from weft.testbed.linux import clock, netns
-from weft.testbed.measure.occupancy import Occupancies
+from weft.testbed.measure.queues import Occupancies
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.traffic import flows, mptcp, tcp_settings
 from weft.testbed.traffic.flows import Flow
