@@ -6,9 +6,10 @@ command is root inside, on one processor, with fresh /tmp and /run and only the 
 call takes 65 times as long as outside: delays are exact, but measured processor times mean nothing.
 
 uml-init.sh is the first process inside.  It reads a folder of this process: `mounts`, `modules` and
-`command`.  What it and the command say goes to the files of confinement.py, and the kernel's messages
-to a console.  Two libraries are preloaded: uml_xstate.c for processors with AMX, and uml_confine.c,
-because a command inside could mount any folder of the host, and might take over its kernel.
+`command`.  What it and the command say goes to the files of confinement.py, and the kernel's
+messages to a console.  Two libraries are preloaded: uml_xstate.c for processors with AMX, and
+uml_confine.c, because a command inside could mount any folder of the host, and might take over its
+kernel.
 
 With a VirtualClock the kernel is that of virtual_kernel.py, computing takes no time, and every boot
 with the same seed is alike.  The kernel's command line names no path of the host.
