@@ -27,8 +27,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.testbed.cluster.machines import WEFT  # noqa: E402
-
+from tests.testbed.cluster.machines_here import WEFT  # noqa: E402
 from tests.testbed.cluster.ssh_here import SERVE, write_keys  # noqa: E402
 from weft.experiments.engines.routes import find  # noqa: E402
 from weft.testbed.cluster.measures import Measures  # noqa: E402

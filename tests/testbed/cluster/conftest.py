@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.testbed.cluster.machines import weft
 
 from tests import optional_parts
+from tests.testbed.cluster.machines_here import weft
 
 
 @pytest.fixture

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.testbed.cluster.machines import (
+
+from tests.error_lines import error_lines
+from tests.testbed.cluster.machines_here import (
     ROOT,
     WEFT,
     Machine,
@@ -20,8 +22,6 @@ from tests.testbed.cluster.machines import (
     machines_here,
     weft,
 )
-
-from tests.error_lines import error_lines
 from weft.testbed.cluster.agent import NEWS
 from weft.testbed.cluster.controller import requests
 from weft.testbed.cluster.placement import place

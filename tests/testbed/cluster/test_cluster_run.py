@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.testbed.cluster.machines import (
+
+from tests.error_lines import error_lines
+from tests.testbed.cluster.machines_here import (
     ROOT,
     WEFT,
     Machine,
@@ -22,8 +24,6 @@ from tests.testbed.cluster.machines import (
     machines_here,
     weft,
 )
-
-from tests.error_lines import error_lines
 from tests.testbed.cluster.test_peer_channel import by_key_holder
 from weft.testbed.cluster.controller import LOG
 from weft.testbed.cluster.spread_run import SpreadRun

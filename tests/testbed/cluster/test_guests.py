@@ -9,8 +9,8 @@ import socket
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from tests.testbed.cluster.machines import ROOT, WEFT
 
+from tests.testbed.cluster.machines_here import ROOT, WEFT
 from tests.testbed.cluster.ssh_here import SERVE, describe, needs_server, write_keys
 from weft.testbed.uml import uml
 

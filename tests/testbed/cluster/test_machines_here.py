@@ -9,9 +9,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.testbed.cluster.machines import ROOT, WEFT, machines_here, weft
 
 from tests.error_lines import error_lines
+from tests.testbed.cluster.machines_here import ROOT, WEFT, machines_here, weft
 from weft.testbed.linux.clock import wait_until
 
 pytestmark = [

@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.testbed.cluster.machines import ROOT, WEFT, Machines, machines_here, weft
 
+from tests.testbed.cluster.machines_here import ROOT, WEFT, Machines, machines_here, weft
 from weft.testbed.cluster import measures as cluster_measures
 from weft.testbed.cluster.machines import AHEAD_S
 from weft.testbed.cluster.measures import Measures

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.testbed.cluster.machines import ROOT, WEFT
 
+from tests.testbed.cluster.machines_here import ROOT, WEFT
 from weft.testbed.cluster.agent import WORDS, request_from
 
 PART = {

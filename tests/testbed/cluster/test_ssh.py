@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.testbed.cluster.machines import ROOT, WEFT, Machine, Machines, machines_here
 
 from tests.error_lines import error_lines
+from tests.testbed.cluster.machines_here import ROOT, WEFT, Machine, Machines, machines_here
 from tests.testbed.cluster.ssh_here import SERVE, describe, needs_server, write_keys
 from weft.testbed.linux.clock import wait_until
 from weft.topologies import build

@@ -8,8 +8,8 @@ import subprocess
 import sys
 
 import pytest
-from tests.testbed.cluster.machines import ROOT, Machine
 
+from tests.testbed.cluster.machines_here import ROOT, Machine
 from weft.testbed.linux import cgroup, netns
 from weft.testbed.network import clean, outside
 from weft.testbed.network.network import RunningNetwork
