@@ -18,7 +18,7 @@ No packet ever runs in a circle: a steered address alone determines its path, an
 died has no other hop for it.
 
 Costs are bounded by token buckets: probes per second of a source, and wake-ups of other servers
-(probe_queue.py, probe.py).  Bursts hold the tokens of one second, urgent ones those of BURST_S.
+(probe.py).  Bursts hold the tokens of one second, urgent ones those of BURST_S.
 
 The server's own packets follow routes to 10.x.y.z until their address is rewritten.  These routes
 use any live hop if DR's is dead.

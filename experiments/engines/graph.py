@@ -4,7 +4,7 @@
     net.route(policy("pr-gpi"), pairs("uniform:flows=1000000", net.servers, rng)).mean_hops
 
 The network is not stored.  Memory goes to the tables of the DR paths within an X(k-1) or a smaller
-one (tables.py); where flows are counted, to 8 bytes a channel and 4 more for each core; in a
+one (wiring.py); where flows are counted, to 8 bytes a channel and 4 more for each core; in a
 breadth-first search, to 6 bytes a server for each core; and while faults are drawn, to 20 bytes a
 link.
 """

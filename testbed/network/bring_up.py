@@ -55,7 +55,7 @@ class RunOptions:
     detached: the run outlives this process; its supervisor keeps it.
     authenticated: daemons accept messages from daemons of this run only; see SECURITY.md.
     restart: start daemons again that die.
-    outwards: servers reach the machine's network; see nat.py.
+    outwards: servers reach the machine's network; see outside.py.
     part: of this machine, of a network over several.
     key: of all daemons of such a network; None: a new one.
     progress: called with the name of each stage as it begins.

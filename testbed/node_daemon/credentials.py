@@ -91,7 +91,7 @@ class Credentials:
     """The credentials of one node.
 
     row: sequence numbers of the node.
-    read_keys: reads the run's keys; see keys.py.
+    read_keys: reads the run's keys.
     """
 
     def __init__(
