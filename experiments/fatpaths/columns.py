@@ -195,3 +195,9 @@ COST = {
     "fibre_cost_usd": "fibre cables, for each host",
     "host_cost_usd": "all of it, for each host",
 }
+DETOUR_LOAD = {
+    "offered_fraction": "packets that hosts sent while others were counted, of those that fit",
+    "accepted_fraction": "packets that arrived, of those that fit",
+    "least_accepted_fraction": "the same of the host whose packets arrived least",
+    "latency_slots": "mean time of these packets, in packet times; null without any",
+}

@@ -69,6 +69,12 @@ CELLS = {
     },
     "ndp_failover": {"topology": "slimfly:q=3,p=1", "layers": "2", "seconds": "0.001"},
     "ndp_load": {"topology": "star:n=4", "transport": "ndp", "lambda_per_s": "100", "seconds": "1"},
+    "detour_load": {
+        "topology": "complete:n=4,p=1",
+        "routing": "ugal",
+        "load_fraction": "0.5",
+        "slots": "10",
+    },
     "lbsp_queues": {
         "topology": "fattree:k=4",
         "load_fraction": "0.5",
