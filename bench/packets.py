@@ -113,8 +113,10 @@ def htsim_s(folder: Path, k: int) -> float:
         options += " -cwnd 30 -q 8 -mtu 1500 -hop_latency 1 -switch_latency 0 -strat perm"
         options += " -paths 128 -end 1000000"
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        command = [f"{folder}/htsim_ndp", *options.split()]
-        output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        command = [f"{folder.absolute()}/htsim_ndp", *options.split()]
+        output = subprocess.run(
+            command, check=True, capture_output=True, text=True, cwd=temporary
+        ).stdout  # it writes idmap.txt where it runs
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert output.count("finished at") == hosts
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
