@@ -126,14 +126,18 @@ def table(titles: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 
 def claim_table(selection: str, published: PublishedSet) -> str:
-    """Return the table of the selected claims, then the paper's sentences and the reasons."""
+    """Return the table of the selected claims, then the paper's sentences and the reasons.
+
+    README's has neither these nor the last column, sizes and statistics: it is read on phones.
+    """
     if selection == README:
         claims = {name: claim for name, claim in all_claims().items() if claim.in_readme}
-    else:
-        claims = select(selection.split(), runs=False).claims
+        lines = [texts(name, outcome(claim, published.rows))[:-1] for name, claim in claims.items()]
+        return table(CLAIM_TITLES[:-1], lines)
+    claims = select(selection.split(), runs=False).claims
     outcomes = {name: outcome(claim, published.rows) for name, claim in claims.items()}
     lines = [texts(name, ours) for name, ours in outcomes.items()]
-    notes = [] if selection == README else [*reasons_of(claims, outcomes), *quotes_of(claims)]
+    notes = [*reasons_of(claims, outcomes), *quotes_of(claims)]
     return table(CLAIM_TITLES, lines) + "".join("\n" + note for note in notes)
 
 
