@@ -16,6 +16,7 @@ import numpy as np
 from weft.daemons.core import registry
 from weft.daemons.core.actions import Action, FiveTuple, Note, Send
 from weft.daemons.core.events import Refused
+from weft.daemons.core.node_config import routers
 from weft.daemons.core.selection_rule import SelectionRule
 from weft.daemons.routing.selection import flow_hash
 from weft.daemons.simulator.simulator import REPORT_S, Simulator
@@ -53,6 +54,7 @@ class ControlPlane:
         self._wire_s = links[0].delay_us / 1e6
         self._simulator = converged(topology, scheme, links)
         self._simulator.on_action = self._note
+        self._routers = routers(topology)  # hosts of a fabric run no daemon
         self._origin_s = self._simulator.now
         self._changed: set[int] = set()
         self._refused_s: dict[tuple[int, ...], float] = {}
@@ -91,8 +93,9 @@ class ControlPlane:
             ports = (1 + number % MOST_PORT) << 16 | (1 + number // MOST_PORT)
             self._flows.append(FiveTuple(address(src), address(dst), TCP, ports))
             self._nodes |= {address(src): src, address(dst): dst}
-            for back in (0, 1):
-                self._simulator.at(self._origin_s + start_s, partial(self._use, number, back))
+            for back, sender in enumerate((src, dst)):
+                if sender in self._routers:
+                    self._simulator.at(self._origin_s + start_s, partial(self._use, number, back))
 
     def fail(self, links: Sequence[int], *, silent: bool) -> None:
         """Fail links now; unless `silent`, both ends lose the carrier."""
@@ -168,12 +171,13 @@ class ControlPlane:
 
     def _fill_in(self, node: int, flow: FiveTuple, address: int, hop: Any) -> int:
         """Fill in where `node` sends a packet of `flow`, as packet_walk.walk() has it."""
-        router = self._simulator.node(node)
         if not address:
             address = flow.destination
-            if router.refuses(address):
-                return 0
-            address = router.leaving(address)
+            if node in self._routers:
+                router = self._simulator.node(node)
+                if router.refuses(address):
+                    return 0
+                address = router.leaving(address)
         choice = flow_hash(node, *flow[:2], flow.ports, flow.protocol)
         address, onward = self._simulator.forward(node, address, flow, choice)
         if not onward:
@@ -190,6 +194,8 @@ class ControlPlane:
     def _refuse(self, flow: FiveTuple) -> None:
         """Tell the source of `flow` that a server has no route, unless it was told just now."""
         src = self._nodes[flow.source]
+        if src not in self._routers:
+            return
         now_s = max(self._simulator.now, self._origin_s + self._network.now_ns / 1e9)
         told_s = self._refused_s.get(flow[:2], -math.inf)
         if now_s >= told_s + REPORT_S and self._simulator.node(src).sent(flow):

@@ -27,14 +27,16 @@
  * they were scheduled. */
 enum { PORT_IDLE, ARRIVAL, DEADLINE, MESSAGE };
 enum { SENDER, RECEIVER };
+enum { NO_CROSSING = UINT16_MAX };
 enum { TRIMMABLE, CONTROL, TRIMMED, TRIMMED_AT_HOST };
 
 /* One line of the cache.
  *
  * step: place of its next port in the steps of all routes; NONE without a route; where nodes look
  * routes up, the address that it carries, 0 at its source.  hops: nodes that have forwarded it.
- * crossing: its output port at the next crossbar, from the first one.  waypoint: number of the switch
- * that it visits before its destination, + 1, or 0; chosen: 1 once that is chosen. */
+ * crossing: its output port at the crossbar that it goes to, from the first one, or NO_CROSSING.
+ * waypoint: number of the switch that it visits before its destination, + 1, or 0; chosen: 1 once
+ * that is chosen. */
 struct frame {
 	_Alignas(LINE_BYTES) uint32_t src;
 	uint32_t dst;
@@ -145,7 +147,7 @@ struct packet_network {
 	uint32_t *steps; /* ports of all routes */
 	packet_lookup *look_up;
 	struct memo *memos; /* by a hash of what is looked up; the last one stays */
-	uint32_t *versions; /* of each host's routes, from 1 */
+	uint32_t *versions; /* of each node's routes, from 1 */
 	uint32_t n_memos; /* a power of two */
 	int live; /* tables change while packets are under way */
 	struct room message_room, ended_room, step_room;
@@ -389,6 +391,12 @@ static uint32_t flow_of(const struct packet_network *n, const struct frame *fram
 	return n->is_tcp ? frame->segment.flow : frame->packet.flow;
 }
 
+/* Return 1 if `node` forwards a frame as the server before it decided. */
+static int is_crossbar(const struct packet_network *n, uint32_t node, const struct frame *frame)
+{
+	return n->look_up && node >= n->wiring.n_hosts && frame->crossing != NO_CROSSING;
+}
+
 /* Return the port by which a frame leaves `node` as its routes are now, which the caller of the
  * network knows; NONE without a route. */
 static uint32_t looked_up(struct packet_network *n, uint32_t node, struct frame *frame)
@@ -396,7 +404,7 @@ static uint32_t looked_up(struct packet_network *n, uint32_t node, struct frame 
 	uint32_t number = flow_of(n, frame), end, hash;
 	struct memo *memo;
 
-	if (node >= n->wiring.n_hosts)
+	if (is_crossbar(n, node, frame))
 		return n->wiring.first_port[node] + frame->crossing;
 	if (number >= n->message_room.count)
 		return NONE;
@@ -405,7 +413,7 @@ static uint32_t looked_up(struct packet_network *n, uint32_t node, struct frame 
 	memo = &n->memos[hash & (n->n_memos - 1)];
 	if (memo->version != n->versions[node] || memo->node != node || memo->end != end ||
 	    memo->address != frame->step) {
-		*memo = (struct memo){ node, end, frame->step, n->versions[node], { 0 } };
+		*memo = (struct memo){ node, end, frame->step, n->versions[node], { 0, 0, NO_CROSSING } };
 		if (!n->look_up(node, number, end & 1, frame->step, &memo->hop)) {
 			memo->version = 0;
 			return NONE;
@@ -1000,9 +1008,7 @@ static uint32_t by_table(struct packet_network *n, uint32_t node, struct frame *
 /* Return 1 if a node that forwards a frame ends it, because tables that change may form a loop. */
 static int expires(const struct packet_network *n, uint32_t node, struct frame *frame)
 {
-	int is_crossbar = n->look_up && node >= n->wiring.n_hosts;
-
-	return n->live && !is_crossbar && ++frame->hops == TTL;
+	return n->live && !is_crossbar(n, node, frame) && ++frame->hops == TTL;
 }
 
 static void arrive(struct packet_network *n, uint32_t index, uint32_t node)
@@ -1323,23 +1329,25 @@ int packet_network_reroute(struct packet_network *n, const uint32_t *hops,
 
 int packet_network_live(struct packet_network *n, packet_lookup *look_up, uint32_t n_memos)
 {
+	uint32_t nodes = n->wiring.n_hosts + n->wiring.n_switches;
+
 	n->live = 1;
 	if (!look_up)
 		return 0;
 	n->memos = calloc(n_memos, sizeof(*n->memos));
-	n->versions = calloc(n->wiring.n_hosts, sizeof(*n->versions));
+	n->versions = calloc(nodes, sizeof(*n->versions));
 	if (!n->memos || !n->versions)
 		return -ENOMEM;
-	for (uint32_t host = 0; host < n->wiring.n_hosts; host++)
-		n->versions[host] = 1;
+	for (uint32_t node = 0; node < nodes; node++)
+		n->versions[node] = 1;
 	n->n_memos = n_memos;
 	n->look_up = look_up;
 	return 0;
 }
 
-void packet_network_forget(struct packet_network *n, uint32_t host)
+void packet_network_forget(struct packet_network *n, uint32_t node)
 {
-	n->versions[host]++;
+	n->versions[node]++;
 }
 
 int packet_network_run(struct packet_network *n, uint64_t time_ns, uint64_t most_events)

@@ -92,7 +92,7 @@ struct packet_port_counters {
 };
 
 /* Where a node sends a packet: its output port; the address that the packet carries from there; the
- * output port, from the first one, at a crossbar that lies between. */
+ * output port, from the first one, at a crossbar that lies between, which stays as it is without. */
 struct packet_hop {
 	uint32_t port, address, crossing;
 };
@@ -139,10 +139,10 @@ int packet_network_reroute(struct packet_network *network, const uint32_t *hops,
  * lost, and packet_network_run() returns.
  *
  * look_up: 0, or of all messages, each of which is its own flow, from now on; what it fills in is
- * remembered up to packet_network_forget() for that host.  n_memos: a power of two; more are faster.
+ * remembered up to packet_network_forget() for that node.  n_memos: a power of two; more are faster.
  * Return 0 or -ENOMEM. */
 int packet_network_live(struct packet_network *network, packet_lookup *look_up, uint32_t n_memos);
-void packet_network_forget(struct packet_network *network, uint32_t host);
+void packet_network_forget(struct packet_network *network, uint32_t node);
 
 /* Run all events up to and including `time_ns`, or until a message has been delivered or finished, or
  * `most_events` have been run.  Return 0 if none is left up to that time, else 1; -EINVAL for a message

@@ -525,16 +525,15 @@ class PacketNetwork:
         """Let tables change while packets are under way, so that those without a next hop are lost.
 
         Args:
-            look_up: a LookUp, which answers for the nodes of a server-centric network; None: the
-                next hops do.
+            look_up: a LookUp, which answers for all nodes but crossbars; None: the next hops do.
             memos: remembered answers, a power of two; see forget().
         """
         self._look_up = look_up
         self._check(self._library.packet_network_live(self._network, look_up or LookUp(), memos))
 
-    def forget(self, host: int) -> None:
-        """Look up the routes of `host` again."""
-        self._library.packet_network_forget(self._network, host)
+    def forget(self, node: int) -> None:
+        """Look up the routes of `node` again."""
+        self._library.packet_network_forget(self._network, node)
 
     def run_until(
         self,
