@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.error_lines import error_lines
@@ -220,11 +221,13 @@ def is_whole(state: dict[str, Any]) -> bool:
 @contextmanager
 def stopped(agent: int) -> Iterator[float]:
     """Stop an agent for a block; yield when that was."""
+    nsenter = psutil.Process(agent).ppid()  # stops when its child does, and stays so
     os.kill(agent, signal.SIGSTOP)
     try:
         yield clock.monotonic()
     finally:
-        os.kill(agent, signal.SIGCONT)
+        for process in (agent, nsenter):
+            os.kill(process, signal.SIGCONT)
 
 
 @pytest.mark.parametrize("pause_s", [3.0, 8.0])
