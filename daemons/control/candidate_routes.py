@@ -82,12 +82,20 @@ class HelloMachine(ABC):
 
 
 class LiveRoutes(HelloMachine):
-    """State machine that sets each of `candidates` to its live hops."""
+    """State machine that sets each of `candidates` to its live hops.
+
+    With `first_only` the hops of a route are in order of preference, and the first live one is set.
+    """
 
     def __init__(
-        self, neighbourhood: Neighbourhood, candidates: Sequence[tuple[Prefix, tuple[Hop, ...]]]
+        self,
+        neighbourhood: Neighbourhood,
+        candidates: Sequence[tuple[Prefix, tuple[Hop, ...]]],
+        *,
+        first_only: bool = False,
     ) -> None:
         super().__init__(neighbourhood)
+        self._most = 1 if first_only else None
         self._candidates = dict(candidates)
         self._using: dict[Hop, list[Prefix]] = {}
         for prefix, hops in candidates:
@@ -148,11 +156,13 @@ class LiveRoutes(HelloMachine):
         unset = [prefix for prefix in longer if prefix not in self._set]
         self._set.update(unset)
         actions: list[Action] = [SetRoute(prefix, (), unless_set=True) for prefix in unset]
-        actions += [
-            SetRoute(prefix, tuple(hop for hop in self._candidates[prefix] if hop in self._alive))
-            for prefix in prefixes
-        ]
+        actions += [SetRoute(prefix, self._hops_to_set(prefix)) for prefix in prefixes]
         return actions
+
+    def _hops_to_set(self, prefix: Prefix) -> tuple[Hop, ...]:
+        """Return the hops of a route that are to be set."""
+        live = tuple(hop for hop in self._candidates[prefix] if hop in self._alive)
+        return live[: self._most]
 
 
 def _nested(prefixes: Iterable[Prefix]) -> dict[Prefix, list[Prefix]]:

@@ -8,18 +8,15 @@ link to a crossbar counts as two.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from weft.daemons.control import parameters
 from weft.daemons.control.candidate_routes import LiveRoutes
-from weft.daemons.control.hello import HelloOutcome, Neighbourhood
-from weft.daemons.core.actions import Action, Hop, SetRoute
+from weft.daemons.core.actions import Hop
 from weft.daemons.core.contract import StateMachine
 from weft.daemons.core.node_config import NodeConfig, Options, Routes, node_configs
 from weft.daemons.core.scheme import RoutedPath, Scheme, arrives_by, for_servers
 from weft.daemons.routing import dr
-from weft.topologies.core.address import Prefix
 
 if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology
@@ -42,36 +39,6 @@ def choices(topology: Topology, server: int) -> Routes:
     return tuple(rows)
 
 
-class Deflection(LiveRoutes):
-    """State machine of one server."""
-
-    def __init__(self, neighbourhood: Neighbourhood, routes: Routes) -> None:
-        super().__init__(neighbourhood, ())  # tracks neighbours, sets no routes
-        self._choices = dict(routes)
-        self._chosen: dict[Prefix, tuple[Hop, ...]] = {}
-
-    def converged(self) -> bool:
-        return super().converged() and all(
-            self._chosen[prefix] == hops[:1] for prefix, hops in self._choices.items()
-        )
-
-    def status(self) -> dict[str, Any]:
-        lost = [str(prefix) for prefix, hops in self._chosen.items() if not hops]
-        routes = len(self._chosen) - len(lost)
-        return {**super().status(), "routes": routes, "routes_lost": lost}
-
-    def _follow(self, outcomes: Iterable[HelloOutcome], now: float) -> list[Action]:
-        """Add the changes of routes that follow from the links."""
-        actions = super()._follow(outcomes, now)
-        changes: list[Action] = []
-        for prefix, hops in self._choices.items():
-            best = tuple(hop for hop in hops if self.lives(hop))[:1]
-            if self._chosen.get(prefix) != best:
-                self._chosen[prefix] = best
-                changes.append(SetRoute(prefix, best))
-        return [*changes, *actions]
-
-
 def check(topology: Topology, options: Options) -> None:
     """Raise ValueError unless `topology` is a DCell."""
     for_servers("deflection", topology)
@@ -85,8 +52,9 @@ def configure(topology: Topology, options: Options, link_kbps: int) -> dict[int,
 
 
 def machine(config: NodeConfig, incarnation: int) -> StateMachine:
-    """Return the state machine of one server."""
-    return Deflection(parameters.neighbourhood(config, incarnation), config.candidates)
+    """Return the state machine of one server, which sets the first live hop of each route."""
+    neighbourhood = parameters.neighbourhood(config, incarnation)
+    return LiveRoutes(neighbourhood, config.candidates, first_only=True)
 
 
 def path(topology: Topology, options: Options, src: int, dst: int) -> list[RoutedPath]:
