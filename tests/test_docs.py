@@ -47,7 +47,7 @@ PLACEHOLDER = re.compile(r"\b[A-Z]{3,}\b|\.\.\.|\bT\b|\bR\b|\bE\b")
 # that writes a file
 FILE_COMMAND = re.compile(r"^(?: {4})?\$ (printf '.*?' > [\w.]+)", re.MULTILINE)
 FILES = (".yaml", ".yml", ".json", ".py")  # that describe a network, and are the reader's
-OF_EXAMPLES = ("torus", "deflection", "degree", "tcp_share")  # that other packages bring
+OF_EXAMPLES = ("torus", "deflection", "mine", "degree", "tcp_share")  # that other packages bring
 
 
 class Block(NamedTuple):

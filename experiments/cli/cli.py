@@ -29,6 +29,7 @@ MOST_CHARACTERS, LAST_CHARACTERS = 2000, 500  # of an error, and of its end
 COMPLETING = "_ARGCOMPLETE"  # environment variable of a shell that asks for completions
 COMMANDS = {  # of each module of this folder that adds some, in the order of `weft --help`
     "graph_commands": {"list", "topo", "route"},
+    "own_commands": {"new", "conform"},
     "run_commands": {"run"},
     "simulate_commands": {"simulate"},
     "reproduce_commands": {"claims", "reproduce"},
