@@ -19,7 +19,7 @@ steps() {
 	cat <<-'EOS'
 		grep -o '^[a-z0-9_]*' testbed/uml/modules.txt | xargs sudo modprobe --all && /sbin/sysctl net.ipv4.fib_sync_mem | grep ' 67108864$'
 		sudo weft mn --topo single,3 --test pingall 2>&1 | tee >(cat >&2) | grep '0% dropped (6/6'
-		sudo weft up star:n=2 --rate 10mbit --delay 5ms --detach vm && sudo weft exec --run vm h0 -- ping -c 5 h1 | tee >(cat >&2) | awk -F/ '/^rtt/ { right = 20 <= $4 && $5 <= 25 } END { exit !right }' && sudo weft down --run vm
+		sudo weft up star:n=2 --rate 10mbit --delay 5ms --detach vm && sudo weft exec --run vm h0 -- ping -c 5 h1 | tee >(cat >&2) | awk -F'[ /]' '/^rtt/ { right = 20 <= $7 && $7 <= 25 } END { exit !right }' && sudo weft down --run vm
 		make demo
 		sudo weft up star:n=2 --rate 10mbit --detach vm && sudo weft exec --run vm h1 -- iperf3 --server --one-off --daemon && sudo weft exec --run vm h0 -- iperf3 --client h1 --congestion dctcp --time 3 --format m | tee >(cat >&2) | awk '/receiver/ { right = 9 <= $7 && $7 <= 10 } END { exit !right }' && sudo weft down --run vm
 		sudo weft up fattree:k=4 --routing lbsp --rate 5mbit --detach vm && sudo weft exec --run vm h0 -- ping -c 3 h15 && sudo weft down --run vm
