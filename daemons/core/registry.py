@@ -13,7 +13,7 @@ scheme.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -36,11 +36,20 @@ def schemes() -> Mapping[str, Scheme]:
     """Return every scheme by name; ValueError if two have the same name."""
     by_name: dict[str, Scheme] = {}
     for module in [*_rooms(), *_entry_points()]:
-        for scheme in import_module(module).SCHEMES:
+        for scheme in _registrations(module):
             if scheme.name in by_name:
                 raise ValueError(f"{module} registers a second scheme called {scheme.name}")
             by_name[scheme.name] = scheme
     return by_name
+
+
+def _registrations(module: str) -> Iterable[Scheme]:
+    """Return the schemes that a module registers; ValueError, in one line, if it cannot say."""
+    try:
+        return tuple(import_module(module).SCHEMES)
+    except (Exception, SystemExit) as error:  # a package of somebody else may do anything
+        kind = type(error).__name__
+        raise ValueError(f"the package of schemes {module} fails: {kind}: {error}") from error
 
 
 def _rooms() -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 import os
 import sys
 from argparse import Namespace
@@ -20,6 +19,7 @@ from weft.experiments.cli.options import (
     add_json,
     add_run,
     add_trust,
+    seconds,
 )
 from weft.testbed.linux.process import need_root
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 # in the folder that the kernel for virtual time shares with the host
 ANSWER, HIDDEN = "answer.yaml", "hidden.yaml"
 REPORTING = "WEFT_REPORTING"  # environment variable of this command on that kernel
+FORMULA = ("=", "+", "-", "@")  # first characters that a spreadsheet takes for a command
 OF_ONE = ("junit", "gradescope")  # options that several answers do not have
 
 
@@ -73,6 +74,14 @@ def add_commands(commands: Commands) -> None:
         default=1,
         metavar="N",
         help="seed of all randomness; default: 1 (--clock virtual)",
+    )
+    parser.add_argument(
+        "--timeout-s",
+        metavar="S",
+        type=seconds,
+        default=600.0,
+        help="time of this machine after which an answer is given up; default: 600 "
+        "(--clock virtual)",
     )
     add_json(parser)
     add_flag(parser, "--csv", help="print the grades of --answers as CSV")
@@ -137,7 +146,7 @@ def _refusals(arguments: Namespace) -> Iterator[None]:
 
     try:
         yield
-    except (ValueError, FailedInside) as error:
+    except (ValueError, FailedInside, TimeoutError) as error:
         if arguments.gradescope is not None and arguments.answer is not None:
             check_reports.write_gradescope_refusal(Path(arguments.gradescope), str(error))
         raise
@@ -174,14 +183,22 @@ def _check_folder(arguments: Namespace) -> int:
 
 
 def _answers(folder: Path) -> list[Path]:
-    """Return the answers in a folder; ValueError if there is none."""
+    """Return the answers in a folder, and name what else is there; ValueError if there is none."""
     from weft.experiments.cli.lab_commands import SUFFIXES
+    from weft.experiments.runner.console import say
 
-    paths = [path for path in folder.rglob("*") if path.suffix in SUFFIXES and not path.is_dir()]
+    files = sorted(path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
+    paths = [
+        path
+        for path in files
+        if path.suffix.lower() in SUFFIXES and (path.is_symlink() or path.is_file())
+    ]
+    for path in sorted({*files} - {*paths}):
+        say(f"weft: {path}: not graded, because it is no .yaml file")
     if not paths:
         reason = "no .yaml file in it" if folder.is_dir() else "no such folder"
         raise ValueError(f"{folder}: {reason}; --answers takes a folder of answers")
-    return sorted(paths)
+    return paths
 
 
 def _row(arguments: Namespace, lab: Lab, path: Path) -> Report:
@@ -189,17 +206,20 @@ def _row(arguments: Namespace, lab: Lab, path: Path) -> Report:
     from weft.experiments.cli.check_reports import error_row, grade_row
     from weft.experiments.cli.lab_commands import require_trust
 
+    name = str(path)
+    if name.startswith(FORMULA):
+        name = f"./{name}"
     try:
         if path.is_symlink():  # it may lead to a file of the teacher's
             raise ValueError(f"{path}: a symbolic link is not read")
         answered = _read(arguments, str(path))
         if answered.command_lines() != lab.command_lines():
             require_trust(answered, trust=arguments.trust)
-        return grade_row(str(path), lab.checks, _graded(arguments, answered, str(path)))
+        return grade_row(name, lab.checks, _graded(arguments, answered, str(path)))
     except (ValueError, FailedInside) as error:
-        return error_row(str(path), lab.checks, error, 0)
+        return error_row(name, lab.checks, error, 0)
     except OSError as error:
-        return error_row(str(path), lab.checks, error, None)
+        return error_row(name, lab.checks, error, None)
 
 
 def _graded(arguments: Namespace, lab: Lab, answer: str | None) -> Report:
@@ -299,6 +319,7 @@ def _on_virtual_kernel(
 
     Raises:
         FailedInside: the command failed there.
+        TimeoutError: it has not ended in time.
     """
     from weft.experiments.cli.virtual_up import MEMORY_MB, GuestMessages
     from weft.testbed.labs.play import received
@@ -310,17 +331,21 @@ def _on_virtual_kernel(
     exchange = uml.Exchange(texts)
     messages = GuestMessages(progress)
     progress("a kernel for virtual time boots")
-    status = uml.run(
-        isolated_python.command("weft.experiments.cli.cli", ["check", path.name, *words]),
-        virtual=uml.VirtualClock(seed=arguments.seed),
-        memory_mb=MEMORY_MB,
-        timeout_s=math.inf,
-        cwd=path.parent,
-        env=os.environ | {REPORTING: "1"},
-        stdout=GuestMessages(progress),
-        stderr=messages,
-        exchange=exchange,
-    )
+    try:
+        status = uml.run(
+            isolated_python.command("weft.experiments.cli.cli", ["check", path.name, *words]),
+            virtual=uml.VirtualClock(seed=arguments.seed),
+            memory_mb=MEMORY_MB,
+            timeout_s=arguments.timeout_s,
+            cwd=path.parent,
+            env=os.environ | {REPORTING: "1"},
+            stdout=GuestMessages(progress),
+            stderr=messages,
+            exchange=exchange,
+        )
+    except TimeoutError:
+        given_up = f"{answer or arguments.lab}: given up after {arguments.timeout_s:g} s"
+        raise TimeoutError(f"{given_up}; --timeout-s S waits longer") from None
     if status:
         raise FailedInside(messages.last or f"it ended with status {status}", status)
     return received(exchange.report, len(lab.checks))

@@ -18,8 +18,7 @@ import numpy as np
 from weft.daemons.core import registry
 from weft.daemons.simulator.simulator import Simulator
 from weft.experiments.demo import link_loss
-from weft.experiments.engines.predicted_paths import Pair, connects, lengths
-from weft.experiments.engines.routes import lost_pairs
+from weft.experiments.engines.routes import Pair, connects, lengths, lost_pairs
 from weft.experiments.runner.definition import DIFFERENCE
 from weft.experiments.runner.provenance import code_and_machine
 from weft.experiments.runner.results import Store

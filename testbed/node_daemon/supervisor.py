@@ -56,6 +56,8 @@ START_S, STOP_S = 30.0, 5.0
 def main(argv: Sequence[str]) -> None:
     """Serve until SIGTERM, or until the owner ends."""
     directory, processes, owner, lock, restart, *again = argv
+    ready = os.dup(1)  # a scheme of another package may print while it is imported
+    os.dup2(2, 1)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     supervisor = Supervisor(
         Path(directory), int(processes), int(owner), int(lock) if restart == "1" else None
@@ -65,7 +67,8 @@ def main(argv: Sequence[str]) -> None:
             supervisor.succeed(again[-1])
         else:
             supervisor.start_all()
-        print(READY.decode(), flush=True)
+        os.write(ready, READY + b"\n")
+        os.close(ready)
         supervisor.serve()
     except (ValueError, OSError) as error:
         sys.exit(f"{error}")

@@ -232,10 +232,16 @@ def test_the_kernel_runs_it(weft: Python, run_name: str) -> None:
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The scheme's package, so that nothing is built in the checkout."""
-    return shutil.copytree(
+    """The scheme's package, which prints while it is imported, as one under work may.
+
+    It is a copy, so that nothing is built in the checkout.
+    """
+    folder = shutil.copytree(
         ROOT / "examples/deflection", tmp_path_factory.mktemp("package") / "deflection"
     )
+    with open(folder / "weft_deflection.py", "a", encoding="utf-8") as module:
+        module.write("print('imported')\n")
+    return folder
 
 
 @pytest.fixture(scope="module", params=["below the checkout", "elsewhere", "wheel"])

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from weft.daemons.core import registry
 from weft.daemons.core.node_config import routers
 from weft.daemons.core.registry import configure, rule, scheme, schemes
 from weft.daemons.core.registry import machine as make_machine
@@ -214,3 +215,26 @@ def test_what_daemons_do_not_read_is_refused_where_there_are_none():
     ]:
         with pytest.raises(ValueError, match=re.escape(said)):
             rule(spec)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("import sys; sys.exit(0)", "SystemExit: 0"),
+        ("SCHEMES = (", "SyntaxError: "),
+        ("", "AttributeError: "),
+        ("raise KeyError('lost')", "KeyError: 'lost'"),
+    ],
+)
+def test_a_package_that_fails_is_named(text, reason, tmp_path, monkeypatch):
+    name = f"weft_broken_{tmp_path.name}"
+    (tmp_path / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(registry, "_entry_points", lambda: [name])
+    registry.schemes.cache_clear()
+    try:
+        with pytest.raises(ValueError, match=f"^the package of schemes {name} fails: {reason}"):
+            registry.schemes()
+    finally:
+        monkeypatch.undo()
+        registry.schemes.cache_clear()

@@ -253,3 +253,36 @@ def test_a_lab_without_checks_or_rates_is_refused(tmp_path, capsys):
     file.write_text("topology: star:n=2\nchecks: [{reachable: all}]")
     assert main(["check", str(file)]) == 2
     assert "h0-r0 has no rate" in capsys.readouterr().err
+
+
+def test_what_is_no_answer_is_named_and_read_by_nobody(tmp_path):
+    """A pipe would be waited for, and a name may be a formula to a spreadsheet."""
+    (tmp_path / "lab.yaml").write_text(SMALL)
+    answers = tmp_path / "answers"
+    answers.mkdir()
+    os.mkfifo(answers / "pipe.yaml")
+    for name in ("=1+1.yaml", "B.YAML", "c.yaml.txt"):
+        (answers / name).write_text("rate: 1mbit")
+    done = subprocess.run(
+        [*WEFT, "check", tmp_path / "lab.yaml", "--answers", ".", "--csv", "--trust"],
+        cwd=answers,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        timeout=100,
+    )
+    rows = [line.split(",")[0] for line in done.stdout.splitlines()]
+    assert rows == ["answer", "./=1+1.yaml", "B.YAML"]
+    assert done.stderr.splitlines()[:2] == [
+        f"weft: {name}: not graded, because it is no .yaml file"
+        for name in ("c.yaml.txt", "pipe.yaml")
+    ]
+
+
+@pytest.mark.virtual
+def test_an_answer_that_does_not_end_is_given_up(tmp_path):
+    (tmp_path / "lab.yaml").write_text(SMALL)
+    done = weft("check", tmp_path / "lab.yaml", "--trust", "--timeout-s", "0.5")
+    assert done.returncode == 1
+    lines = [line for line in done.stderr.splitlines() if line.startswith("weft: ")]
+    assert lines == [f"weft: {tmp_path}/lab.yaml: given up after 0.5 s; --timeout-s S waits longer"]
