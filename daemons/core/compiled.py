@@ -116,10 +116,12 @@ def _copy(function: FunctionType, calls: dict[str, Any]) -> FunctionType:
 def _digest(functions: list[FunctionType]) -> str:
     """Return eight hexadecimal digits of the byte code of `functions` and all they call.
 
-    Constants of their modules are part of the digest: numba compiles their values in.
+    Constants of their modules are part of the digest, because numba compiles their values in, and
+    the modules' names, which it imports with the code.
     """
     texts = sorted(
-        _code_text(function.__code__) + _constants(function) for function in _reached(functions)
+        function.__module__ + _code_text(function.__code__) + _constants(function)
+        for function in _reached(functions)
     )
     return hashlib.sha256("".join(texts).encode()).hexdigest()[:8]
 

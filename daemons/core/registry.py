@@ -47,7 +47,7 @@ def _registrations(module: str) -> Iterable[Scheme]:
     """Return the schemes that a module registers; ValueError, in one line, if it cannot say."""
     try:
         return tuple(import_module(module).SCHEMES)
-    except (Exception, SystemExit) as error:  # a package of somebody else may do anything
+    except (Exception, SystemExit) as error:  # importing a package runs any code
         kind = type(error).__name__
         raise ValueError(f"the package of schemes {module} fails: {kind}: {error}") from error
 

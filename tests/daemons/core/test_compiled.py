@@ -60,6 +60,12 @@ def test_the_digest_covers_all_functions_that_are_called_and_constants():
         globals()["FACTOR"] = 2
 
 
+def test_the_digest_covers_the_module_that_numba_imports_with_the_code(monkeypatch):
+    before = module._digest([twice])
+    monkeypatch.setattr(twice, "__module__", "weft.elsewhere")
+    assert module._digest([twice]) != before
+
+
 FACTOR = 2
 
 

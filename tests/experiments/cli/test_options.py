@@ -26,6 +26,7 @@ WITHOUT_JSON = {
     "machines": "prints what the command prints",
     "mn": "prints what the script prints",
     "mpirun": "prints what the program prints",
+    "new": "prints what to do with the files",
     "rekey": "prints nothing",
     "restart": "prints nothing",
     "restore": "prints nothing",
