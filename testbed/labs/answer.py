@@ -98,7 +98,8 @@ def merge(lab: Keys, answer: Any, name: str) -> None:
     alone = f"{names} alone" if names else "nothing: it has no key answer"
     limits = f"{name} lets an answer set {alone}"
     if not isinstance(answer, Keys):
-        raise ValueError(f"an answer has keys with values, got {quoted(answer)}; {limits}")
+        content = "it is empty" if answer is None else f"got {quoted(answer)}"
+        raise ValueError(f"an answer has keys with values, {content}; {limits}")
     for key in [key for key in answer if key not in ANSWER_KEYS]:
         close = get_close_matches(key, [path[0] for path in alternatives], n=1)
         guess = f"did you mean {close[0]}? " if close else ""

@@ -26,7 +26,9 @@ def parse(spec: str) -> tuple[str, dict[str, str]]:
     name, colon, rest = spec.strip().partition(":")
     if not NAME.fullmatch(name):
         lower = f"; names are in lower case: {name.lower()}" if NAME.fullmatch(name.lower()) else ""
-        raise ValueError(f"{spec!r}: expected name:key=value,... such as dcell:n=4,k=1{lower}")
+        raise ValueError(
+            f"{spec!r}: expected name:key=value,... such as dcell:n=4,k=1 or dr:hello_ms=50{lower}"
+        )
     values: dict[str, str] = {}
     if colon and not rest:
         raise ValueError(f"{spec!r}: nothing after the colon; expected {name}:key=value,...")

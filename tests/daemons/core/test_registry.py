@@ -59,7 +59,7 @@ def test_a_scheme_is_named_with_its_options():
         ("dr:hello_ms=0", "scheme dr: hello_ms must be at least 1, got 0"),
         ("dr:dead=x", "scheme dr: dead must be an integer, got 'x'"),
         ("dr:hello_ms=100000", "scheme dr: hello_ms must be at most 10000, got 100000"),
-        ("", "'': expected name:key=value,... such as dcell:n=4,k=1"),
+        ("", "'': expected name:key=value,... such as dcell:n=4,k=1 or dr:hello_ms=50"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(spec, message):

@@ -83,7 +83,7 @@ def test_any_numbers_make_a_network_or_are_refused_in_one_line(name, data):
         ("dcell:n=4,n=4", "'dcell:n=4,n=4': n is given twice"),
         ("dcell:n", "'dcell:n': 'n' is not key=value"),
         ("dcell:", "'dcell:': nothing after the colon; expected dcell:key=value,..."),
-        ("", "'': expected name:key=value,... such as dcell:n=4,k=1"),
+        ("", "'': expected name:key=value,... such as dcell:n=4,k=1 or dr:hello_ms=50"),
         ("ficonn:n=5,k=1", "ficonn: n must be even, got 5"),
         ("fattree", "fattree: k is missing, for example fattree:k=4 or fattree:n=2,d=4"),
         ("fattree:n=2", "fattree: d is missing, for example fattree:k=4 or fattree:n=2,d=4"),
