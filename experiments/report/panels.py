@@ -117,6 +117,12 @@ def write_beside(axes: Axes, x: float, place: float, text: str) -> None:
     )
 
 
+def write_at_edge(axes: Axes, place: float, text: str) -> None:
+    """Write `text` at the right edge, in line with the row `place`."""
+    at_edge = axes.get_yaxis_transform()
+    axes.annotate(text, (1, place), xycoords=at_edge, ha="right", va="center", size=7)
+
+
 def legend(place: Figure | SubFigure, width_inches: float) -> None:
     """Draw one legend of all panels above them, with each label once, in 4 columns at most."""
     handles: dict[str, Any] = {}
@@ -364,7 +370,8 @@ class Panels(ABC):
 class Bars(Panels):
     """Horizontal bars: means over the runs that kept fidelity, with 95 % intervals.
 
-    Each bar has its mean in figures.  It is hollow if no run of it kept fidelity.
+    Each bar has its mean in figures, in a column at the right edge if there are marks beside the
+    bars, so that no mark seems to have them.  A bar is hollow if no run of it kept fidelity.
 
     by: keys that tell the bars of a panel apart; the first has the colours.
     strokes: further columns by the column that they are marked beside, with their labels, such as
@@ -409,6 +416,8 @@ class Bars(Panels):
             for number, key in enumerate(labels):
                 rows = select(panel.rows, **dict(zip(self.by, key, strict=True)))
                 self.draw_bar(place, number, rows, panel.column, looks[key[0]])
+            if panel.column in self.strokes:
+                place.plot([], [], " ", label="figures at the right: means")
             name_rows(place, list(labels.values()) if place is axes[0] else [""] * len(labels))
             if panel.column in first:
                 place.sharex(first[panel.column])
@@ -438,14 +447,15 @@ class Bars(Panels):
         runs, valid = valid_runs(rows)
         values = numbers(runs, column)
         bar(axes, place, values, look, hollow=not valid)
-        ends = [interval(values)[1]]
         strokes = self.strokes.get(column, {}).items()
         for (other, label), marker in zip(strokes, STROKES, strict=False):
             if others := numbers(runs, other):
-                ends.append(mean(others))
                 shape: dict[str, Any] = {"color": style.INK, "markerfacecolor": "none"}
                 axes.plot(mean(others), place, marker, markersize=7, label=label, **shape)
-        write_beside(axes, max(ends), place, style.number(mean(values)))
+        if strokes:
+            write_at_edge(axes, place, style.number(mean(values)))
+        else:
+            write_beside(axes, interval(values)[1], place, style.number(mean(values)))
 
 
 @dataclass(frozen=True, kw_only=True)

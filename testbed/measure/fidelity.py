@@ -462,7 +462,7 @@ def _wait_components(
         components.append(at_most("processor pressure", pressure, "%", PRESSURE_PERCENT, None))
     waits_ms = host_load.mean_waits_ms(before, after)
     if not waits_ms:
-        missing["waits for a processor"] = "this kernel has no schedstat"
+        missing["waits for a processor"] = "no process had a turn, or this kernel has no schedstat"
     own_ms = waits_ms.pop(THIS, None)
     if own_ms is not None:
         components.append(at_most("wait for a processor", own_ms, "ms", WAIT_MS[0], None, THIS))

@@ -1,4 +1,5 @@
 import json
+import os
 import socket
 import struct
 import subprocess
@@ -10,7 +11,7 @@ import pytest
 from weft.testbed.linux import clock, netns
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.linux.libbpf import BpfError
-from weft.testbed.measure import fidelity, queues
+from weft.testbed.measure import fidelity, host_load, queues
 from weft.testbed.measure.fidelity import (
     FAIL,
     PASS,
@@ -23,7 +24,6 @@ from weft.testbed.measure.fidelity import (
     gap_verdict,
     judged,
 )
-from weft.testbed.measure.ping import ping
 from weft.testbed.measure.queues import BUCKETS, BUCKETS_PER_1, Gaps
 from weft.testbed.traffic.iperf import IperfSpec, iperf
 from weft.topologies.core.link import LinkSpec, Mbps
@@ -128,7 +128,11 @@ def test_a_process_that_waits_for_a_processor_shows_an_overloaded_machine(networ
     net = network("star:n=2", LINK)
     monkeypatch.setattr(fidelity, "WAIT_MS", (-1.0, 1e9))
     with Fidelity(net) as watching:
-        ping(net, [(0, 1)], retries=9)  # it waits for answers
+        before = host_load.waits(os.getpid())
+        wait_until(
+            "this process has had another turn",
+            lambda: host_load.waits(os.getpid()).turns > before.turns,
+        )
     assert watching.report.overload
     assert watching.report.overload.verdict == WARN
 
