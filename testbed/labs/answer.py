@@ -98,8 +98,7 @@ def merge(lab: Keys, answer: Any, name: str) -> None:
     alone = f"{names} alone" if names else "nothing: it has no key answer"
     limits = f"{name} lets an answer set {alone}"
     if not isinstance(answer, Keys):
-        content = "it is empty" if answer is None else f"got {quoted(answer)}"
-        raise ValueError(f"an answer has keys with values, {content}; {limits}")
+        raise ValueError(f"an answer has keys with values, got {_in_words(answer)}; {limits}")
     for key in [key for key in answer if key not in ANSWER_KEYS]:
         close = get_close_matches(key, [path[0] for path in alternatives], n=1)
         guess = f"did you mean {close[0]}? " if close else ""
@@ -117,6 +116,10 @@ def merge(lab: Keys, answer: Any, name: str) -> None:
                 expected = " or ".join(WORDS.get(text, text) for text in texts)
                 raise ValueError(f"{name} allows {expected}, got {quoted(entry.value)}")
             _set(entry, lab, answer)
+
+
+def _in_words(answer: Any) -> str:
+    return "nothing" if answer is None else quoted(answer)
 
 
 def _entries(title: str, content: Any) -> Iterator[AnswerEntry]:

@@ -76,7 +76,7 @@ def test_schemes_and_ranges_of_their_parameters(allowed, scheme):
             "scheme: 'ecmp:hello_ms=0'",
             "1: scheme ecmp: hello_ms must be at least 1",
         ),
-        ("{scheme: any}", "", " an answer has keys with values, it is empty; lab.yaml"),
+        ("{scheme: any}", "", " an answer has keys with values, got nothing; lab.yaml"),
         ("{scheme: any}", "ecmp", " an answer has keys with values, got 'ecmp'; lab"),
         ("{scheme: any}", "scheme: ecmp: 3", "1: malformed YAML"),
         ("{scheme: [ecmp, rr]}", "scheme: bfs", "1: scheme: lab.yaml allows ecmp or rr, got 'bfs'"),
