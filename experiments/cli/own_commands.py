@@ -118,9 +118,12 @@ class SilentWatcher:
 def conform(arguments: Namespace) -> int:
     """Compare the engines; print a line for each, and return 1 if one differs."""
     from weft.experiments.demo.conformance import NETWORKS, findings
+    from weft.experiments.runner.console import notice
 
     networks = arguments.network or NETWORKS
     watcher = None if arguments.without_linux else SilentWatcher()
+    if watcher:
+        notice("conform: Linux takes half a minute for each network (--without-linux)")
     found = []
     for finding in findings(arguments.scheme, networks, arguments.seed, watcher):
         found.append(finding)
@@ -138,5 +141,5 @@ def _words(finding: Finding) -> str:
     if finding.left_out:
         return f"{begin} left out: {finding.left_out}"
     if finding.difference:
-        return f"{begin} DIFFERS after {finding.checked} failures: {finding.difference}"
-    return f"{begin} agrees, {finding.checked} failures"
+        return f"{begin} DIFFERS: {finding.difference}"
+    return f"{begin} agrees, healthy and with failed links ({finding.checked} states)"

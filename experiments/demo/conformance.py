@@ -41,7 +41,7 @@ LINUX_FAILURES = "0,1,2"  # links
 class Finding(NamedTuple):
     """Comparison of a scheme's daemons with its predictions, by one engine on one network.
 
-    checked: failures after which all pairs were compared.
+    checked: states of the network in which all pairs were compared, the first one healthy.
     difference: the first pair that differs, in words; "" if none does.
     left_out: why the engine was not asked; "" if it was.
     """
@@ -109,6 +109,8 @@ def some_failures(topology: Topology, generator: np.random.Generator) -> list[li
 
 def first_difference(simulator: Simulator, left: Topology, routing: str) -> str:
     """Return in words the first pair whose packets do not do as predicted; "" if all do.
+
+    A path must be as long as predicted; proxies of equal length may differ.
 
     left: the network with its failed links.
     """

@@ -71,8 +71,16 @@ def test_what_new_refuses(words: list[str], line: str, capsys: pytest.CaptureFix
 def test_conform_prints_a_line_for_each_engine(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["conform", "dr", "dcell:n=3,k=1", "fattree:k=4", "--without-linux"]) == 0
     simulator, packets, refused = capsys.readouterr().out.splitlines()
-    assert simulator.split(None, 2) == ["dcell:n=3,k=1", "simulator", "agrees, 19 failures"]
-    assert packets.split(None, 2) == ["dcell:n=3,k=1", "packets", "agrees, 2 failures"]
+    assert simulator.split(None, 2) == [
+        "dcell:n=3,k=1",
+        "simulator",
+        "agrees, healthy and with failed links (19 states)",
+    ]
+    assert packets.split(None, 2) == [
+        "dcell:n=3,k=1",
+        "packets",
+        "agrees, healthy and with failed links (2 states)",
+    ]
     assert "left out: scheme dr runs on server-centric networks" in refused
 
 
@@ -94,3 +102,17 @@ def test_what_conform_refuses(
 ) -> None:
     assert main(["conform", *words]) == 2
     assert capsys.readouterr().err == line
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize(
+    ("scheme", "status"),
+    [("static", 1), ("dr", 2), ("bfs:hello_ms=100", 0), ("bfs:hello_ms=500", 1)],
+)
+def test_a_new_lab_grades(scheme: str, status: int, tmp_path: Path) -> None:
+    folder = tmp_path / "own"
+    assert main(["new", "lab", "own", "--into", str(folder)]) == 0
+    answer = tmp_path / "answer.yaml"
+    answer.write_text(f"scheme: {scheme}\n")
+    words = [] if scheme == "static" else ["--answer", str(answer)]
+    assert main(["check", str(folder / "lab.yaml"), *words]) == status
