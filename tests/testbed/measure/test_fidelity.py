@@ -259,7 +259,7 @@ def test_a_hard_pressed_machine_is_noticed(network):
         for hog in hogs:
             hog.kill()
             hog.wait()
-    assert together > min(alone, 90)
+    assert together > min(alone, 50)  # others may have pressed it before, too
 
 
 @pytest.mark.kernel
