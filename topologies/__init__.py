@@ -79,7 +79,7 @@ def family(name: str) -> Family:
     """
     from importlib import import_module
 
-    from weft.topologies.core.grammar import unknown
+    from weft.topologies.core.grammar import package_errors, unknown
 
     if name in FAMILY_MODULES:
         module = f"{__name__}.{FAMILY_MODULES[name]}"
@@ -87,7 +87,8 @@ def family(name: str) -> Family:
         module = known[name]
     else:
         raise ValueError(unknown("family", name, known, installed_in=sys.prefix))
-    loaded: Family = import_module(module).FAMILIES[name]
+    with package_errors(f"family {name}, {module}"):
+        loaded: Family = import_module(module).FAMILIES[name]
     return loaded
 
 

@@ -23,7 +23,7 @@ from weft.daemons.core.contract import StateMachine
 from weft.daemons.core.node_config import NodeConfig
 from weft.daemons.core.scheme import UNSHAPED_KBPS, Scheme, Selection, options_of
 from weft.daemons.core.selection_rule import SelectionRule
-from weft.topologies.core.grammar import parse, unknown
+from weft.topologies.core.grammar import package_errors, parse, unknown
 
 if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology
@@ -45,11 +45,8 @@ def schemes() -> Mapping[str, Scheme]:
 
 def _registrations(module: str) -> Iterable[Scheme]:
     """Return the schemes that a module registers; ValueError, in one line, if it cannot say."""
-    try:
+    with package_errors(f"schemes of {module}"):
         return tuple(import_module(module).SCHEMES)
-    except (Exception, SystemExit) as error:  # importing a package runs any code
-        kind = type(error).__name__
-        raise ValueError(f"the package of schemes {module} fails: {kind}: {error}") from error
 
 
 def _rooms() -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from argparse import Namespace
+from collections.abc import Callable, Iterable
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -83,11 +84,14 @@ def _known(kind: str) -> set[str]:
     """Return the names that are taken."""
     from weft.daemons.core import registry
     from weft.experiments.runner.definition import discover
-    from weft.topologies import families
+    from weft.topologies import modules
 
-    if kind == "scheme":
-        return set(registry.schemes())
-    return set(families()) if kind == "topology" else set(discover()) if kind != LAB else set()
+    registered: dict[str, Callable[[], Iterable[str]]] = {
+        "scheme": registry.schemes,
+        "topology": modules,
+        "experiment": discover,
+    }
+    return set(registered[kind]()) if kind in registered else set()
 
 
 def _contents(kind: str, name: str) -> dict[str, str]:
@@ -124,16 +128,16 @@ def conform(arguments: Namespace) -> int:
     watcher = None if arguments.without_linux else SilentWatcher()
     if watcher:
         notice("conform: Linux takes half a minute for each network (--without-linux)")
-    found = []
+    report = []
     for finding in findings(arguments.scheme, networks, arguments.seed, watcher):
-        found.append(finding)
+        report.append(finding)
         if not arguments.json:
             print(_words(finding), flush=True)
     if arguments.json:
-        print(json.dumps([finding._asdict() for finding in found]))
-    if not any(finding.checked for finding in found):
+        print(json.dumps([finding._asdict() for finding in report]))
+    if all(finding.left_out for finding in report):
         raise ValueError(f"{arguments.scheme}: no engine could be asked; name a network for it")
-    return int(any(finding.difference for finding in found))
+    return int(any(finding.difference for finding in report))
 
 
 def _words(finding: Finding) -> str:

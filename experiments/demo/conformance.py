@@ -34,7 +34,9 @@ NETWORKS = ("dcell:n=3,k=1", "ficonn:n=4,k=1", "bcube:n=3,k=1", "fattree:k=4", "
 SINGLES, DOUBLES = 12, 6  # random failures of one link and of two, in the simulator
 # in which a scheme that needs packets finds its paths: twice the longest time that it forgets one
 ROUNDS, ROUND_S = 120, 0.5
-MESSAGE_BYTES, NOTICED_S, DEADLINE_S = 1_000, 10.0, 20.0  # of simulated packets
+MESSAGE_BYTES = 1_000  # one packet
+# after daemons have noticed a silent failure: until paths have changed, and until all has arrived
+SETTLE_S, ARRIVE_S = 10.0, 10.0
 LINUX_FAILURES = "0,1,2"  # links
 
 
@@ -93,8 +95,8 @@ def in_simulator(topology: Topology, routing: str, generator: np.random.Generato
         for link in failed:
             simulator.fail(link, silent=bool(number % 2))
         simulator.run_until_quiet()
-        if words := first_difference(simulator, fail_links(topology, failed), routing):
-            return Finding(topology.spec, "simulator", number, words)
+        if difference := first_difference(simulator, fail_links(topology, failed), routing):
+            return Finding(topology.spec, "simulator", number, difference)
         for link in failed:
             simulator.restore(link)
     return Finding(topology.spec, "simulator", len(failures))
@@ -159,10 +161,14 @@ def with_packets(topology: Topology, routing: str, generator: np.random.Generato
 
 def arrivals(topology: Topology, routing: str, failed: Sequence[int]) -> set[Pair]:
     """Return the pairs whose messages arrive once daemons have noticed that links have failed."""
+    _, options = registry.scheme(routing)
+    start_s = options.get("hello_ms", 0) * options.get("dead", 0) / 1000 + SETTLE_S
     pairs = list(permutations(range(topology.servers), 2))
-    flows = [(*pair, MESSAGE_BYTES, NOTICED_S) for pair in pairs]
+    flows = [(*pair, MESSAGE_BYTES, start_s) for pair in pairs]
     faults = [Fault(failed, 0.0, silent=True)] if failed else []
-    outcome = simulate(topology, routing, flows, faults=faults, daemons=True, deadline_s=DEADLINE_S)
+    outcome = simulate(
+        topology, routing, flows, faults=faults, daemons=True, deadline_s=start_s + ARRIVE_S
+    )
     arrived = ~np.isnan(outcome.delivered_s)
     return {pair for pair, ended in zip(pairs, arrived.tolist(), strict=True) if ended}
 

@@ -19,10 +19,9 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from weft.experiments.runner.failures import reason
 from weft.experiments.runner.parameters import Axis, Scalar
 from weft.topologies import build
-from weft.topologies.core.grammar import unknown
+from weft.topologies.core.grammar import package_errors, unknown
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -444,10 +443,8 @@ def find(name: str) -> Experiment:
 def _loaded(entry: EntryPoint) -> Experiment:
     """Return the experiment of another package; ValueError, in one line, if it has none."""
     title = f"experiment {entry.name}, {entry.value}"
-    try:
+    with package_errors(title):
         experiment = entry.load()
-    except Exception as error:  # the package may raise anything
-        raise ValueError(f"{title}: {reason(error)}") from error
     if not isinstance(experiment, Experiment) or experiment.name != entry.name:
         raise ValueError(f"{title}: is no Experiment of that name")
     return experiment

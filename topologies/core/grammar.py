@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from difflib import get_close_matches
 from reprlib import Repr
 
@@ -13,6 +14,19 @@ NAME = re.compile(r"[a-z][a-z0-9_-]*")
 KEY = re.compile(r"[a-z][a-z0-9_]*")
 MOST_LISTED = 40  # names in an error
 OF_KEY = re.compile(r"(?:[^=,]*=[^,]*,)*?(?P<of>of=)(?=.)")
+
+
+@contextmanager
+def package_errors(title: str) -> Iterator[None]:
+    """Let what an installed package raises while it loads be a ValueError of one line.
+
+    title: what is loaded, and from which module.
+    """
+    try:
+        yield
+    except (Exception, SystemExit) as error:  # importing a package runs any code
+        text = f"{title}: {type(error).__name__}: {' '.join(str(error).split())}"
+        raise ValueError(text.removesuffix(": ")) from error
 
 
 def parse(spec: str) -> tuple[str, dict[str, str]]:

@@ -212,10 +212,10 @@ def test_paths_of_valiant_are_two_shortest_paths(spec: str, failures: int) -> No
     for _ in range(3):
         src, dst = drawn.sample(range(topology.servers), 2)
         first, last = (topology.ports(host)[0][1] for host in (src, dst))
-        found = routed(topology, "valiant", src, dst)
-        assert sum(path.share for path in found) == pytest.approx(1)
+        paths = routed(topology, "valiant", src, dst)
+        assert sum(path.share for path in paths) == pytest.approx(1)
         if first == last:
-            assert [path.nodes for path in found] == [(src, first, dst)]
+            assert [path.nodes for path in paths] == [(src, first, dst)]
             continue
         expected: Counter[tuple[int, ...]] = Counter()
         others = [switch for switch in switches if switch not in (first, last)]
@@ -225,8 +225,8 @@ def test_paths_of_valiant_are_two_shortest_paths(spec: str, failures: int) -> No
             for a, share_a in there.items():
                 for b, share_b in onward.items():
                     expected[(src, *a, *b[1:], dst)] += share_a * share_b / len(others)
-        assert {path.nodes: path.share for path in found} == pytest.approx(dict(expected))
-        assert all(graph.has_edge(*hop) for path in found for hop in pairwise(path.nodes))
+        assert {path.nodes: path.share for path in paths} == pytest.approx(dict(expected))
+        assert all(graph.has_edge(*hop) for path in paths for hop in pairwise(path.nodes))
 
 
 def with_shares(graph: nx.Graph, a: int, b: int) -> dict[tuple[int, ...], float]:

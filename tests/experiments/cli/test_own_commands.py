@@ -1,4 +1,4 @@
-"""weft new and weft conform, as somebody types them."""
+"""The commands new and conform: what they write, print and refuse."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from weft.daemons.core import registry
 from weft.experiments.cli.cli import main
 from weft.experiments.cli.own_commands import PACKAGES
 from weft.testbed.labs import lab_file
@@ -82,6 +84,17 @@ def test_conform_prints_a_line_for_each_engine(capsys: pytest.CaptureFixture[str
         "agrees, healthy and with failed links (2 states)",
     ]
     assert "left out: scheme dr runs on server-centric networks" in refused
+
+
+def test_conform_tells_a_scheme_that_fails_everywhere_from_one_that_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first pair differs while all links are whole, on every engine."""
+    lost = {**registry.schemes(), "dr": replace(registry.find("dr"), connects=lambda *_: False)}
+    monkeypatch.setattr(registry, "schemes", lambda: lost)
+    assert main(["conform", "dr", "dcell:n=3,k=1", "--without-linux"]) == 1
+    output = capsys.readouterr().out.splitlines()
+    assert [line.split()[2] for line in output] == ["DIFFERS:", "DIFFERS:"]
 
 
 def test_conform_as_json(capsys: pytest.CaptureFixture[str]) -> None:

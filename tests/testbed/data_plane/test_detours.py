@@ -48,8 +48,8 @@ def send(
 ) -> tuple[int, int]:
     """Put a packet for host `dst` in at a port; return the output port and the identification."""
     address = fabric.network.topology.naming.address(dst)
-    given = packet(dst=address, to=mac(switch, port), id_=id_, fragment=fragment)
-    action, got = fabric.put_in(given, port, switch)
+    frame = packet(dst=address, to=mac(switch, port), id_=id_, fragment=fragment)
+    action, got = fabric.put_in(frame, port, switch)
     assert action == STOLEN
     assert checksum(got[14:34]) == 0
     (out,) = (
