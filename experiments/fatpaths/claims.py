@@ -74,6 +74,7 @@ SWEEPS = (
         Sweep("ndp_incast", {"engine": engine, **BESIDE_HTSIM}, 10)
         for engine in ("packet", "kernel")
     ),
+    Sweep("detour_load"),
     Sweep("fatpaths_fct"),
     Sweep("fatpaths_stencil"),
     *(

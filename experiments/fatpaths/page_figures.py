@@ -118,6 +118,7 @@ FIGURES = (
         "collectives",
         {"engine": "packet", "transport": "ndp", "trace": "none"},
     ),
+    PageFigure("detours", "detour_load"),
     PageFigure("packets_at_11664_hosts", "flow_completion", {"topology": "fattree:k=36"}),
     PageFigure("collectives_servers", "collectives", {"engine": "graph", "trace": "none"}),
     PageFigure(
