@@ -44,6 +44,17 @@ def test_routes_follow_the_neighbours(node):
     assert routes(node.link_changed(1, False, 0.02)) == {FAR: ()}
 
 
+def test_of_hops_in_order_of_preference_the_first_live_one_is_set():
+    neighbourhood = Neighbourhood(0, {0: [1, 2], 1: [3]}, incarnation=5)
+    node = LiveRoutes(neighbourhood, [(FAR, (C, A))], first_only=True)
+    node.start(0.0)
+    assert routes(say(node, A, 1)) == {FAR: (A,)}
+    assert routes(say(node, C, 1)) == {FAR: (C,)}
+    assert node.converged() is False, "node 2 is not up"
+    assert routes(node.link_changed(1, False, 0.02)) == {FAR: (A,)}
+    assert routes(say(node, A, 2, hears_us=False)) == {FAR: ()}
+
+
 def test_until_its_neighbour_is_up_a_route_is_not_replaced_by_the_one_that_covers_it():
     """Server 2 of a rack starts: packets for its neighbour must not go back to where all others
     go."""
