@@ -190,12 +190,12 @@ def index_of(paper: str, published: PublishedSet) -> str:
 
 
 def row_table(text: str, published: PublishedSet) -> str:
-    """Return the table of rows that `text` describes, or a line that says that there are none."""
+    """Return the table of rows that `text` describes; ValueError if there are none."""
     name, keys, shown, settings = (part.strip() for part in text.split("|"))
     experiment = find(name)
     rows = [row for row, _ in published.selected(experiment, assignments(settings.split()))]
     if not rows:
-        return "Not measured yet.\n"
+        raise ValueError(f"no published row of {name} has {settings}")
     line_keys, (column_text, _, by_text) = names_in(keys), shown.partition(" by ")
     figures, by = names_in(column_text), names_in(by_text)
     groups = cells(experiment, rows, (*line_keys, *by))

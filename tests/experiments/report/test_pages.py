@@ -116,6 +116,12 @@ def test_a_column_that_no_row_has_is_refused():
         pages.with_blocks(f"<!-- {rows} -->\n<!-- end -->", PublishedSet(FOLDER))
 
 
+def test_a_table_without_rows_is_refused():
+    rows = "rows: collectives | topology | hosts | ranks=3"
+    with pytest.raises(ValueError, match="no published row of collectives has ranks=3"):
+        pages.with_blocks(f"<!-- {rows} -->\n<!-- end -->", PublishedSet(FOLDER))
+
+
 @pytest.mark.parametrize(
     ("sizes", "text"),
     [([1, 1], "One seed."), ([10], "Means of 10 seeds."), ([3, 1], "Means of 1 to 3 seeds.")],
