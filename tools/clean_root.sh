@@ -143,7 +143,14 @@ clean=(env --ignore-environment PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/u
 cd "$root"
 pivot_root . .
 umount --lazy . # the root of this machine, which lies on the new one
-[ "$user" = root ] || add_user
+if [ "$user" != root ]; then
+	add_user
+	if ! setpriv --reuid="$user" --regid="$user" --init-groups sudo --non-interactive true; then
+		echo 'clean root: sudo cannot work here; make runs as root' >&2
+		user=root
+		chown --recursive root: "$home"
+	fi
+fi
 cd "$home/weft"
 # The variable `container` is what tells programs of systemd, and tests, where they are.
 exec "${clean[@]}" HOME="$home" container=weft-clean-root \
