@@ -230,6 +230,7 @@ EXPERIMENT = Experiment(
     columns=COLLECTIVES,
     compared=("topology", "scheme"),
     seeds=10,
+    revised=transports.hashes_flows,
     takes_s=120,
     measure=measure,
     plot=Stack(

@@ -14,7 +14,7 @@ from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.arrays import Floats
 from weft.experiments.engines.kernel_run import running
 from weft.experiments.engines.workloads import PATTERNS, pairs
-from weft.experiments.fatpaths.transports import TRANSPORT, total
+from weft.experiments.fatpaths.transports import TRANSPORT, hashes_flows, total
 from weft.experiments.report.panels import Bars, Curves, Stack, cumulative
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
 from weft.experiments.runner.parameters import Integer, Spec
@@ -172,6 +172,7 @@ EXPERIMENT = Experiment(
     columns=columns.FLOW_COMPLETION,
     clock="virtual",
     seeds=5,
+    revised=hashes_flows,
     measure=measure,
     plot=Stack(
         Bars(

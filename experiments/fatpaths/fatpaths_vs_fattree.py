@@ -303,6 +303,7 @@ EXPERIMENT = Experiment(
     goes_together=has_construction,
     compared=("routing", "construction"),
     version=7,  # draws of layers follow the seed; lists by size of flows
+    revised=transports.hashes_flows,
     seeds=5,
     takes_s=600,
     measure=measure,

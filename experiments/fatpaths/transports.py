@@ -21,7 +21,7 @@ from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.arrays import Floats
 from weft.experiments.engines.kernel_run import running
 from weft.experiments.runner.definition import Result, Row, Run, Value
-from weft.experiments.runner.parameters import Integer, Spec
+from weft.experiments.runner.parameters import Integer, Scalar, Spec
 from weft.testbed.data_plane.data_plane import DataPlane
 from weft.testbed.measure.fidelity import Fidelity
 from weft.testbed.measure.port_counters import PortCounterReader
@@ -38,6 +38,7 @@ from weft.testbed.packets.network import (
 )
 from weft.testbed.packets.transport import Transport, check_simulated, transport
 from weft.testbed.traffic import flows, ndp, tcp_settings
+from weft.topologies.core.grammar import parse
 from weft.topologies.core.link import ETHERNET_BYTES, LinkSpec
 from weft.topologies.core.topology import Topology
 
@@ -47,6 +48,7 @@ FRAME_BYTES, HEADER_BYTES = 1514, 64
 WIRE_DELAY_NS = 1_000
 MARK_PACKETS = 4  # half of a queue, for packets that choose their layer by marks
 MOST_SIMULATED_NODES = 120_000
+HASHING = ("ecmp", "static", "vlb")  # schemes whose switches hash flows
 
 
 class Load(NamedTuple):
@@ -134,6 +136,17 @@ class Carriage(NamedTuple):
 def transport_of(run: Run) -> Transport:
     """Return the transport of `run`."""
     return transport(run.text("transport"))
+
+
+def hashes_flows(engine: str, parameters: Mapping[str, Scalar]) -> bool:
+    """Return whether simulated switches hash flows, once by number and source alone.
+
+    Flows numbered as their sources, or by a fixed distance, then shared a port.
+    """
+    scheme = parameters.get("scheme", parameters.get("routing"))
+    if scheme is None:  # carry() chooses
+        return engine == "packet" and transport(str(parameters["transport"])).name == "tcp"
+    return engine == "packet" and parse(str(scheme))[0] in HASHING
 
 
 def check(run: Run) -> None:

@@ -894,7 +894,7 @@ static uint32_t choose_candidate(struct packet_network *n, uint32_t number,
 	if (rule->rule == RANDOM)
 		return random * hops;
 	if (rule->rule == FLOW_HASH || rule->rule == KERNEL)
-		return below(mix(mix(flow_of(n, frame), frame->src), rule->alike ? 0 : node), hops);
+		return below(hash_of(n, rule->alike ? 0 : number, frame), hops);
 	if (hops == 1)
 		return 0;
 	switch (rule->rule) {

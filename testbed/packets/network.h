@@ -15,7 +15,7 @@
 /* How switches choose among the next hops of a packet: a rule of the data plane and its parameters,
  * with the names that schemes give them.
  *
- * rule: enum rule of ../data_plane/select.h; KERNEL is FLOW_HASH.  seed: of round robin and of the hashes of flowlets. */
+ * rule: enum rule of ../data_plane/select.h; KERNEL is FLOW_HASH.  seed: of round robin and of hashes. */
 struct packet_rule {
 	uint32_t rule;
 	uint32_t seed;

@@ -210,7 +210,7 @@ def sprayed(topology: Topology) -> RouteFunction:
     return route
 
 
-def hashed(topology: Topology) -> RouteFunction:
+def hashed(topology: Topology, seed: int) -> RouteFunction:
     """Return routing of each flow over one shortest path, by its hash (ECMP)."""
     switches = range(topology.servers, topology.nodes)
     hops = {
@@ -221,7 +221,9 @@ def hashed(topology: Topology) -> RouteFunction:
     def route(switch: int, frame: Frame, draw: Callable[[], float]) -> int:
         draw()  # as the library does for each packet at a switch
         ports = hops[switch][frame.dst]
-        return ports[below(mix(mix(frame.packet.flow, frame.src), switch), len(ports))]
+        own = mix(seed & 0xFFFFFFFF, switch - topology.servers)
+        hashed = selection.flow_hash(own, frame.src, frame.dst, frame.packet.flow, UDP)
+        return ports[below(hashed, len(ports))]
 
     return route
 

@@ -101,7 +101,7 @@ def routing(topology: Topology, kind: str, stream: SplitMixFraction, seed: int) 
     if kind == "spray":
         return Routing(1, python_network.sprayed(topology), packets.shortest(topology, SPRAY))
     if kind == "hash":
-        return Routing(1, python_network.hashed(topology), packets.shortest(topology, HASH))
+        return Routing(1, python_network.hashed(topology, seed), packets.shortest(topology, HASH))
     graph = layers.RouterArrays.of(topology)
     generator = np.random.default_rng(1)
     tables = layers.tables(graph, [layers.everything(graph)] * 2, generator)

@@ -139,6 +139,27 @@ def test_switches_route_around_links_that_they_know_to_be_dead() -> None:
     assert noticed.unfinished == 0
 
 
+@pytest.mark.parametrize("scheme", ["ecmp", "vlb", "letflow"])
+@pytest.mark.parametrize("shift", [0, 512])
+def test_flows_take_uplinks_as_random_ones_do(scheme: str, shift: int) -> None:
+    """Number flows as their sources, or by a fixed distance: a weak hash then gives all one port.
+
+    Of eight uplinks eight flows at random use 8 (1 - (7/8)^8) = 5.25; means over 128 switches.
+    """
+    topology = build("fattree:k=16")
+    sources = (np.arange(1024) + shift) % 1024
+    rows = [(src, (src + 300) % 1024, 1_000, 0.00001 * n) for n, src in enumerate(sources.tolist())]
+    means = []
+    for seed in (1, 2):
+        outcome = simulate(topology, scheme, rows, seed=seed)
+        up = np.isin(outcome.ports["link"], np.flatnonzero(topology.level == 1))
+        up &= outcome.ports["node"] == topology.links[outcome.ports["link"], 0]
+        sent = outcome.ports["bytes"][up].reshape(128, 8)
+        means.append((sent > 1_000).sum(axis=1).mean())  # data, not answers alone
+    assert means == pytest.approx([5.25, 5.25], abs=0.35)
+    assert means[0] != means[1]
+
+
 def test_switches_that_hash_alike_use_fewer_links() -> None:
     """Let flows that one switch sends to a second by a hash be sent on by the same hash."""
     topology = build("fattree:k=8")
