@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from weft.experiments.cli.options import (
     Commands,
     add_command,
+    add_flag,
     add_json,
     add_network,
     add_output,
@@ -42,6 +43,14 @@ def add_commands(commands: Commands) -> None:
         default="tcp",
         help="tcp, tcp:control=dctcp, ndp, ndp:window=30, ...; default: tcp",
     )
+    parser.add_argument(
+        "--flow-control",
+        metavar="SPEC",
+        default="",
+        help="of all links, which then lose nothing: credits:room_kb=64, or "
+        "pause:room_kb=64,resume_kb=32; default: none",
+    )
+    add_flag(parser, "--cut-through", help="let nodes forward a packet while it arrives")
     parser.add_argument("--seed", type=int, metavar="N", default=1, help="default: 1")
     parser.add_argument(
         "--fail",
@@ -135,6 +144,8 @@ def simulate(arguments: Namespace) -> int:
     outcome = _simulated(lab, scheme, arguments)
     per_s = outcome.transmissions / (clock.monotonic() - began_s)
     row = {"scheme": scheme, "transport": arguments.transport, **_summary(outcome)}
+    if arguments.flow_control:
+        row |= _waiting(outcome)
     row["transmissions_per_s"] = round(per_s)
     if arguments.json:
         print(json.dumps(row))
@@ -160,6 +171,8 @@ def _simulated(lab: Lab, scheme: str, arguments: Namespace) -> SimulatedFlows:
             seed=arguments.seed,
             faults=_faults(lab, arguments),
             daemons=arguments.daemons,
+            flow_control=arguments.flow_control,
+            cut_through=arguments.cut_through,
             deadline_s=arguments.timeout_s,
             watch=_watch(tell),
         )
@@ -222,6 +235,17 @@ def _summary(outcome: SimulatedFlows) -> dict[str, Any]:
         "trimmed_packets": int(outcome.ports["trimmed"].sum()),
         "simulated_ms": 1000 * outcome.ended_s,
         "transmissions": outcome.transmissions,
+    }
+
+
+def _waiting(outcome: SimulatedFlows) -> dict[str, Any]:
+    """Return how long ports waited for room, and how much a node held of a link's packets."""
+    ports = outcome.ports
+    return {
+        "waiting_ms": float(ports["waited_ns"].sum()) / 1e6,
+        "waiting_ports": int((ports["waited_ns"] > 0).sum()),
+        "most_room_kb": float(ports["most_room_bytes"].max()) / 1000,
+        "deadlocked_ports": outcome.deadlocked,
     }
 
 

@@ -132,7 +132,7 @@ EXPERIMENT = Experiment(
     source="Kim et al., ISCA 2008, figure 8; Besta and Hoefler, SC 2014, figure 6",
     engines=("packet",),
     axes={
-        "topology": common.TOPOLOGY.over("dragonfly:p=2", "slimfly:q=5,p=4"),
+        "topology": common.TOPOLOGY.over("dragonfly:p=2,palm=0", "slimfly:q=5,p=4"),
         "routing": common.SCHEME.over("rps", "valiant", "ugal"),
         "traffic": Word("who sends to whom", words=("uniform", "shift")).over("uniform", "shift"),
         "load_fraction": Number(

@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#define EVENT_KIND 3 /* bits of an event's order that have its kind */
+#define EVENT_KIND 7 /* bits of an event's order that have its kind */
 #define EVENT_NEVER UINT64_MAX
 #define EVENT_LANES 8
 #define HEAP_CHILDREN 4 /* of a node of the heap */
@@ -149,7 +149,7 @@ static inline int schedule_event(struct event_queue *q, uint64_t time, uint64_t 
 				 uint64_t rank, uint32_t kind, int frequent, uint32_t subject,
 				 uint32_t place)
 {
-	struct event event = { time, rank << 60 | q->scheduled++ << 2 | kind, subject, place };
+	struct event event = { time, rank << 60 | q->scheduled++ << 3 | kind, subject, place };
 	uint32_t number = frequent ? lane_of(q, ahead_ns) : EVENT_LANES;
 	struct event_lane *lane = &q->lanes[number];
 

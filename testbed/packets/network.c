@@ -20,12 +20,13 @@
 #define NEXT_AHEAD 6
 #define FLOWLET_BITS 12 /* of an index of a switch's flowlets */
 #define TTL 64 /* of a packet, as Linux sends it */
+#define ROOM_FRAME 64 /* bytes of a frame that says pause, go on, or credits */
 #define UDP 17
 
-/* Kinds of events, in their order at one instant: a port is idle, a frame arrives, a deadline of
- * a host or of an end of TCP, a message begins.  The first two are ordered by the time at which
- * they were scheduled. */
-enum { PORT_IDLE, ARRIVAL, DEADLINE, MESSAGE };
+/* Kinds of events, in their order at one instant: a port is idle, a frame arrives, a sender learns of
+ * room behind its link, a deadline of a host or of an end of TCP, a message begins.  The first three are
+ * ordered by the time at which they were scheduled. */
+enum { PORT_IDLE, ARRIVAL, ROOM, DEADLINE, MESSAGE };
 enum { SENDER, RECEIVER };
 enum { NO_CROSSING = UINT16_MAX };
 enum { TRIMMABLE, CONTROL, TRIMMED, TRIMMED_AT_HOST };
@@ -75,6 +76,23 @@ struct port {
 	struct queue retransmitted;
 	uint64_t trimmed, headers_lost, dropped, marked;
 	uint32_t most_header_bytes;
+};
+
+/* Flow control of the link behind a port; a frame that ends at the other node needs no room there.
+ *
+ * known_bytes: with credits, what the sender believes to be held for it.  held_bytes: what the node at
+ * the other end holds of the link's frames, and most_bytes the largest of these.  told: the node has
+ * told the sender to pause, which has heard it: paused.
+ *
+ * waits: a frame of the port waits for room, since since_ns.  stuck: for good.  notices: on their way to
+ * the sender.
+ *
+ * leaving_over: port over which the frame came that this one is sending, of leaving_bytes. */
+struct link_room {
+	uint32_t known_bytes, held_bytes, most_bytes;
+	uint8_t told, paused, waits, stuck;
+	uint64_t since_ns, waited_ns;
+	uint32_t leaving_over, leaving_bytes, notices;
 };
 
 _Static_assert(sizeof(struct frame) == LINE_BYTES, "a frame has one line");
@@ -142,6 +160,8 @@ struct packet_network {
 	struct event_queue events;
 	struct frame *frames;
 	struct place *places; /* of frames */
+	struct link_room *rooms; /* of ports; 0 without flow control */
+	uint32_t *over; /* port over which a frame came that takes room, or NONE; with rooms */
 	struct message *messages;
 	struct host_event *ended;
 	uint32_t *steps; /* ports of all routes */
@@ -206,8 +226,8 @@ static __u32 *marks_of(void *context, __u32 layer)
 static void schedule(struct packet_network *n, uint64_t time, uint32_t kind, uint32_t subject,
 		     uint32_t place)
 {
-	uint32_t rank = kind == ARRIVAL ? PORT_IDLE : kind;
-	int error = schedule_event(&n->events, time, time - n->now, rank, kind, kind <= ARRIVAL,
+	uint32_t rank = kind <= ROOM ? PORT_IDLE : kind;
+	int error = schedule_event(&n->events, time, time - n->now, rank, kind, kind <= ROOM,
 				   subject, place);
 
 	if (error)
@@ -238,8 +258,12 @@ static uint32_t take(struct packet_network *n, struct queue *queue)
 	return frame;
 }
 
+static void free_room(struct packet_network *n, uint32_t over, uint32_t length_bytes);
+
 static void free_frame(struct packet_network *n, uint32_t frame)
 {
+	if (n->rooms)
+		free_room(n, n->over[frame], n->places[frame].length_bytes);
 	n->places[frame].next = n->free_frame;
 	n->free_frame = frame;
 }
@@ -255,34 +279,203 @@ static const struct packet_link *link_of(const struct packet_network *n, uint32_
 	return &n->wiring.links[n->ports[port].link];
 }
 
+/* Flow control of links. */
+
+static int is_counted(const struct packet_network *n, uint32_t number, uint32_t frame)
+{
+	return link_of(n, number)->room_bytes && frame_at(n, frame)->dst != n->ports[number].peer;
+}
+
+/* Return 1 if a port may send a frame; note since when it may not. */
+static int may_leave(struct packet_network *n, uint32_t number, uint32_t frame)
+{
+	const struct packet_link *link = link_of(n, number);
+	struct link_room *room = &n->rooms[number];
+	int may = !room->paused;
+
+	if (!link->resume_bytes && is_counted(n, number, frame))
+		may = room->known_bytes + n->places[frame].length_bytes <= link->room_bytes;
+	if (may && room->waits)
+		room->waited_ns += n->now - room->since_ns;
+	if (!may && !room->waits)
+		room->since_ns = n->now;
+	room->waits = !may;
+	return may;
+}
+
+/* Note that a port begins to send a frame. */
+static void begin_leaving(struct packet_network *n, uint32_t number, uint32_t frame)
+{
+	struct link_room *room = &n->rooms[number];
+	uint32_t length_bytes = n->places[frame].length_bytes;
+
+	room->leaving_over = n->over[frame];
+	room->leaving_bytes = length_bytes;
+	n->over[frame] = NONE;
+	if (is_counted(n, number, frame)) {
+		n->over[frame] = number;
+		room->known_bytes += length_bytes;
+	}
+}
+
+/* Let the sender learn, over the other direction of its link, that it may pause, go on, or has credits. */
+static void tell(struct packet_network *n, uint32_t number, uint32_t value)
+{
+	const struct packet_link *link = link_of(n, number);
+
+	n->rooms[number].notices++;
+	schedule(n, n->now + transmission_ns(link, ROOM_FRAME) + link->delay_ns, ROOM, number, value);
+}
+
+/* Take room for a frame at the node where it arrives. */
+static void take_room(struct packet_network *n, uint32_t frame)
+{
+	uint32_t number = n->over[frame];
+	struct link_room *room = &n->rooms[number];
+
+	room->held_bytes += n->places[frame].length_bytes;
+	if (room->held_bytes > room->most_bytes)
+		room->most_bytes = room->held_bytes;
+	if (link_of(n, number)->resume_bytes && !room->told &&
+	    room->held_bytes > link_of(n, number)->room_bytes) {
+		room->told = 1;
+		tell(n, number, 1);
+	}
+}
+
+/* Free the room of a frame of this length that came over port `over`; nothing if that is NONE. */
+static void free_room(struct packet_network *n, uint32_t over, uint32_t length_bytes)
+{
+	struct link_room *room = &n->rooms[over];
+
+	if (over == NONE)
+		return;
+	room->held_bytes -= length_bytes;
+	if (!link_of(n, over)->resume_bytes) {
+		tell(n, over, length_bytes);
+	} else if (room->told && room->held_bytes <= link_of(n, over)->resume_bytes) {
+		room->told = 0;
+		tell(n, over, 0);
+	}
+}
+
+static void serve(struct packet_network *n, uint32_t number);
+
+/* Let a port hear what the node at the other end has told. */
+static void hear(struct packet_network *n, uint32_t number, uint32_t value)
+{
+	n->rooms[number].notices--;
+	if (link_of(n, number)->resume_bytes)
+		n->rooms[number].paused = value;
+	else
+		n->rooms[number].known_bytes -= value;
+	if (!n->ports[number].busy)
+		serve(n, number);
+}
+
+/* Return 1 if all room behind a port that waits is held by frames at ports that are stuck. */
+static int stays_stuck(const struct packet_network *n, uint32_t number)
+{
+	const struct packet_wiring *w = &n->wiring;
+	uint32_t node = w->peer[number];
+
+	for (uint32_t p = w->first_port[node]; p < w->first_port[node + 1]; p++) {
+		const struct port *port = &n->ports[p];
+		const struct queue *queues[] = { &port->retransmitted, &port->data, &port->headers };
+
+		if (n->rooms[p].stuck)
+			continue;
+		if (port->busy && n->rooms[p].leaving_over == number)
+			return 0;
+		for (int i = 0; i < 3; i++)
+			for (uint32_t f = queues[i]->first; f != NONE; f = n->places[f].next)
+				if (n->over[f] == number)
+					return 0;
+	}
+	return n->rooms[number].held_bytes && !n->rooms[number].notices;
+}
+
+uint32_t packet_network_deadlocked(struct packet_network *n)
+{
+	uint32_t n_ports = n->wiring.first_port[n->wiring.n_hosts + n->wiring.n_switches];
+	uint32_t count = 0, before;
+
+	for (uint32_t p = 0; n->rooms && p < n_ports; p++)
+		count += n->rooms[p].stuck = n->rooms[p].waits;
+	do {
+		before = count;
+		for (uint32_t p = 0; n->rooms && p < n_ports; p++) {
+			if (n->rooms[p].stuck && !stays_stuck(n, p)) {
+				n->rooms[p].stuck = 0;
+				count--;
+			}
+		}
+	} while (count != before);
+	return count;
+}
+
+/* Return the queue whose first frame a port sends next, 0 if nothing waits. */
+static struct queue *next_queue(struct port *port, const struct packet_link *link)
+{
+	struct queue *data = port->again ? &port->retransmitted : &port->data;
+	int data_waits = data->first != NONE;
+
+	if (port->headers.first != NONE && (port->headers_in_a_row < link->share || !data_waits))
+		return &port->headers;
+	return data_waits ? data : 0;
+}
+
+/* Return how long it takes until a frame that a port begins to send arrives at the other node, or
+ * enough of it to forward it. */
+static uint64_t arrival_ns(const struct packet_network *n, uint32_t number, uint32_t frame,
+			   uint64_t whole_ns)
+{
+	const struct packet_link *link = link_of(n, number);
+
+	if (!link->cut_through_bytes || frame_at(n, frame)->dst == n->ports[number].peer)
+		return whole_ns + link->delay_ns;
+	return transmission_ns(link, link->cut_through_bytes) + link->delay_ns;
+}
+
 /* Start transmission of the next frame. */
 static void serve(struct packet_network *n, uint32_t number)
 {
 	struct port *port = &n->ports[number];
 	const struct packet_link *link = link_of(n, number);
-	struct queue *data = port->again ? &port->retransmitted : &port->data;
-	int data_waits = data->first != NONE;
+	struct queue *queue = next_queue(port, link);
+	uint64_t whole_ns;
 	uint32_t frame;
-	uint64_t sent;
 
-	port->busy = 1;
-	if (port->headers.first != NONE &&
-	    (port->headers_in_a_row < link->share || !data_waits)) {
-		frame = take(n, &port->headers);
-		port->headers_in_a_row++;
-	} else if (data_waits) {
-		frame = take(n, data);
-		port->again = port->again && data->first != NONE;
-		port->headers_in_a_row = 0;
-	} else {
-		port->busy = 0;
+	port->busy = queue && (!n->rooms || may_leave(n, number, queue->first));
+	if (!port->busy)
 		return;
+	frame = take(n, queue);
+	if (queue == &port->headers) {
+		port->headers_in_a_row++;
+	} else {
+		port->again = port->again && queue->first != NONE;
+		port->headers_in_a_row = 0;
 	}
+	if (n->rooms)
+		begin_leaving(n, number, frame);
 	port->frames++;
 	port->bytes += n->places[frame].length_bytes;
-	sent = n->now + transmission_ns(link, n->places[frame].length_bytes);
-	schedule(n, sent, PORT_IDLE, number, 0);
-	schedule(n, sent + link->delay_ns, ARRIVAL, frame, port->peer);
+	whole_ns = transmission_ns(link, n->places[frame].length_bytes);
+	schedule(n, n->now + whole_ns, PORT_IDLE, number, 0);
+	schedule(n, n->now + arrival_ns(n, number, frame, whole_ns), ARRIVAL, frame, port->peer);
+}
+
+/* Let a port go on that has sent a frame. */
+static void finish(struct packet_network *n, uint32_t number)
+{
+	if (n->rooms) {
+		struct link_room *room = &n->rooms[number];
+		uint32_t over = room->leaving_over;
+
+		room->leaving_over = NONE;
+		free_room(n, over, room->leaving_bytes);
+	}
+	serve(n, number);
 }
 
 /* Return 1 if a forwarded data packet of this length is trimmed before queue `data`.  A packet for the
@@ -293,7 +486,7 @@ static int trims(struct packet_network *n, const struct packet_link *link,
 {
 	int64_t room = (int64_t)link->trim_bytes - data->bytes - length_bytes;
 
-	if (length_bytes <= NDP_FRAME_HEADER)
+	if (length_bytes <= NDP_FRAME_HEADER || n->rooms)
 		return 0;
 	return room < 0 || (room < length_bytes && random_fraction(n) < 0.5);
 }
@@ -334,7 +527,7 @@ static void put(struct packet_network *n, uint32_t number, uint32_t index, int f
 		enqueue_data(n, number, data, index);
 		return;
 	}
-	if (port->headers.bytes + n->places[index].length_bytes > link->header_bytes) {
+	if (!n->rooms && port->headers.bytes + n->places[index].length_bytes > link->header_bytes) {
 		port->headers_lost++;
 		free_frame(n, index);
 	} else {
@@ -353,8 +546,8 @@ static int put_tcp(struct packet_network *n, uint32_t number, uint32_t index, in
 	const struct packet_link *link = link_of(n, number);
 	struct frame *frame = frame_at(n, index);
 
-	if (port->data.packets >= link->queue_packets) {
-		port->dropped++;
+	if (port->data.packets >= link->queue_packets && !(n->rooms && forwarded)) {
+		port->dropped += !n->rooms; /* else a host's own, which TCP sends later */
 		free_frame(n, index);
 		return 0;
 	}
@@ -487,8 +680,11 @@ static int grow_frames(struct packet_network *n)
 	size_t most = n->frames_most ? 2 * n->frames_most : 1024;
 	struct frame *frames = allocate(most, sizeof(*frames));
 	struct place *places = allocate(most, sizeof(*places));
+	uint32_t *over = n->rooms ? realloc(n->over, most * sizeof(*over)) : 0;
 
-	if (!frames || !places) {
+	if (over)
+		n->over = over;
+	if (!frames || !places || (n->rooms && !over)) {
 		free(frames);
 		free(places);
 		n->error = -ENOMEM;
@@ -511,13 +707,15 @@ static uint32_t new_frame(struct packet_network *n)
 {
 	uint32_t index = n->free_frame;
 
-	if (index != NONE) {
+	if (index != NONE)
 		n->free_frame = n->places[index].next;
-		return index;
-	}
-	if (n->frames_made == n->frames_most && !grow_frames(n))
+	else if (n->frames_made == n->frames_most && !grow_frames(n))
 		return NONE;
-	return n->frames_made++;
+	else
+		index = n->frames_made++;
+	if (n->rooms)
+		n->over[index] = NONE;
+	return index;
 }
 
 static void emit(struct packet_network *n, uint32_t host,
@@ -1018,6 +1216,8 @@ static void arrive(struct packet_network *n, uint32_t index, uint32_t node)
 	int whole;
 
 	if (node != frame->dst) {
+		if (n->rooms && n->over[index] != NONE)
+			take_room(n, index);
 		port = expires(n, node, frame) ? NONE : next_port(n, node, frame);
 		if (port == NONE)
 			lose(n, index);
@@ -1061,9 +1261,11 @@ static void run_event(struct packet_network *n, const struct event *event)
 
 	n->now = event->time;
 	if (kind == PORT_IDLE) {
-		serve(n, event->subject);
+		finish(n, event->subject);
 	} else if (kind == ARRIVAL) {
 		arrive(n, event->subject, event->place);
+	} else if (kind == ROOM) {
+		hear(n, event->subject, event->place);
 	} else if (kind == MESSAGE) {
 		begin(n, event->subject);
 	} else if (n->is_tcp) {
@@ -1127,13 +1329,13 @@ static void fetch_ahead(struct packet_network *n, uint32_t lane)
 	const struct event *set = event_ahead(&n->events, lane, SET_AHEAD);
 	const struct event *next = event_ahead(&n->events, lane, NEXT_AHEAD);
 
-	if (far && event_kind(far) == PORT_IDLE)
+	if (far && event_kind(far) != ARRIVAL)
 		__builtin_prefetch(&n->ports[far->subject], 1);
 	else if (far) {
 		__builtin_prefetch(frame_at(n, far->subject), 1);
 		__builtin_prefetch(&n->places[far->subject], 1);
 	}
-	if (near && event_kind(near) == PORT_IDLE) {
+	if (near && event_kind(near) != ARRIVAL) {
 		const struct port *port = &n->ports[near->subject];
 
 		if (port->data.first != NONE)
@@ -1161,6 +1363,21 @@ static void make_port(struct packet_network *n, uint32_t number)
 		.link = n->wiring.link[number],
 		.to_host = peer < n->wiring.n_hosts,
 	};
+}
+
+/* Make room behind ports, if a link has flow control; 0 without memory. */
+static int make_rooms(struct packet_network *n, uint32_t n_ports)
+{
+	int has_flow_control = 0;
+
+	for (uint32_t p = 0; p < n_ports; p++)
+		has_flow_control |= link_of(n, p)->room_bytes != 0;
+	if (!has_flow_control)
+		return 1;
+	n->rooms = calloc(n_ports, sizeof(*n->rooms));
+	for (uint32_t p = 0; n->rooms && p < n_ports; p++)
+		n->rooms[p].leaving_over = NONE;
+	return n->rooms != 0;
 }
 
 /* Make the table of flowlets, if the rule has them; 0 without memory. */
@@ -1208,6 +1425,10 @@ struct packet_network *packet_network_new(const struct packet_wiring *wiring,
 	}
 	for (uint32_t p = 0; p < n_ports; p++)
 		make_port(n, p);
+	if (!make_rooms(n, n_ports)) {
+		packet_network_free(n);
+		return 0;
+	}
 	for (uint32_t host = 0; wiring->hops && host < wiring->n_hosts; host++)
 		n->last_switch[host] = wiring->peer[wiring->first_port[host]] - wiring->n_hosts;
 	for (uint32_t host = 0; ndp && host < wiring->n_hosts; host++) {
@@ -1238,6 +1459,8 @@ void packet_network_free(struct packet_network *n)
 	events_free(&n->events);
 	free(n->frames);
 	free(n->places);
+	free(n->rooms);
+	free(n->over);
 	free(n->messages);
 	free(n->ended);
 	free(n->steps);
@@ -1297,12 +1520,18 @@ int packet_network_route(struct packet_network *n, uint32_t number, const uint32
 	return 0;
 }
 
-void packet_network_fail(struct packet_network *n, uint32_t number, int failed)
+void packet_network_fail(struct packet_network *n, uint64_t time_ns, uint32_t number, int failed)
 {
 	struct port *port = &n->ports[number];
 	struct queue *queues[] = { &port->retransmitted, &port->data, &port->headers };
 
 	port->failed = failed;
+	if (n->rooms && time_ns > n->now)
+		n->now = time_ns; /* at which the room of lost packets is told */
+	if (failed && n->rooms) {
+		n->rooms[number].waited_ns += n->rooms[number].waits ? n->now - n->rooms[number].since_ns : 0;
+		n->rooms[number].waits = 0;
+	}
 	for (int i = 0; failed && i < 3; i++) {
 		while (queues[i]->first != NONE) {
 			free_frame(n, take(n, queues[i]));
@@ -1399,6 +1628,7 @@ uint32_t packet_network_delivered(const struct packet_network *n, uint32_t flow)
 struct packet_port_counters packet_network_port(const struct packet_network *n, uint32_t number)
 {
 	const struct port *port = &n->ports[number];
+	struct link_room room = n->rooms ? n->rooms[number] : (struct link_room){ 0 };
 
 	return (struct packet_port_counters){
 		.frames = port->frames,
@@ -1409,6 +1639,9 @@ struct packet_port_counters packet_network_port(const struct packet_network *n, 
 		.most_header_bytes = port->most_header_bytes,
 		.dropped = port->dropped,
 		.marked = port->marked,
+		.waited_ns = room.waited_ns + (room.waits ? n->now - room.since_ns : 0),
+		.most_room_bytes = room.most_bytes,
+		.deadlocked = room.stuck,
 	};
 }
 

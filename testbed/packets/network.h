@@ -7,7 +7,7 @@
  * With the purified transport switches trim: a port has a short queue for data and one with
  * priority for headers (NDP, Handley et al., SIGCOMM 2017, section 3.1).  Tests hold this equal to
  * tests/daemons/transport/python_network.py.  With TCP a port has one queue, which marks and drops
- * packets. */
+ * packets.  Links with flow control lose nothing: a node neither trims nor drops what it forwards. */
 #pragma once
 #include "../traffic/ndp_machine.h"
 #include "tcp_machine.h"
@@ -36,7 +36,13 @@ struct packet_rule {
  * data (FatPaths, section III-C).  mark_packets: packets of data in a queue from which on a node marks
  * those that it forwards, 0: never.
  *
- * With TCP: queue_packets: capacity of a queue, also for a host's own packets. */
+ * With TCP: queue_packets: capacity of a queue, also for a host's own packets.
+ *
+ * room_bytes: 0 without flow control; a network has it on all links or on none.  With credits, as in
+ * InfiniBand, the node at the end of the link holds at most so many bytes of frames that came over it,
+ * and the sender waits for room.  With resume_bytes, as in IEEE 802.1Qbb, the node lets the sender pause
+ * once it holds more, and go on at resume_bytes.  cut_through_bytes: of a frame, at most the shortest,
+ * that a node must have before it forwards it; 0: all of it. */
 struct packet_link {
 	uint64_t rate_bps;
 	uint64_t delay_ns;
@@ -46,6 +52,9 @@ struct packet_link {
 	uint32_t queue_packets;
 	uint32_t mark_packets;
 	uint32_t retransmissions_first;
+	uint32_t room_bytes;
+	uint32_t resume_bytes;
+	uint32_t cut_through_bytes;
 };
 
 /* Nodes are the hosts, then the switches.  A node's ports are first_port[node] up to
@@ -86,9 +95,12 @@ struct packet_layers {
 	uint32_t random_start, on_cut, on_gap, gap_us;
 };
 
+/* waited_ns: time in which a frame could not be sent, because there was no room behind the link.
+ * most_room_bytes: most that the node behind it held of its frames.  deadlocked: as
+ * packet_network_deadlocked() found. */
 struct packet_port_counters {
 	uint64_t frames, bytes, trimmed, headers_lost, most_data_bytes, most_header_bytes;
-	uint64_t dropped, marked;
+	uint64_t dropped, marked, waited_ns, most_room_bytes, deadlocked;
 };
 
 /* Where a node sends a packet: its output port; the address that the packet carries from there; the
@@ -128,8 +140,9 @@ int packet_network_send(struct packet_network *network, uint64_t time_ns, uint32
 int packet_network_route(struct packet_network *network, uint32_t number, const uint32_t *ports,
 			 uint32_t n_there, uint32_t n_back);
 
-/* Let a port lose all packets, also those that wait, or carry them again; no node notices. */
-void packet_network_fail(struct packet_network *network, uint32_t port, int failed);
+/* Let a port lose all packets, also those that wait, or carry them again; no node notices.  All events
+ * up to `time_ns` have been run. */
+void packet_network_fail(struct packet_network *network, uint64_t time_ns, uint32_t port, int failed);
 
 /* Route packets by other next hops of the same wiring, which must outlive `network`; 0 or -ENOMEM. */
 int packet_network_reroute(struct packet_network *network, const uint32_t *hops,
@@ -161,6 +174,9 @@ const struct tcp_counters *packet_network_flow(const struct packet_network *netw
 /* Return the packets of a flow of TCP that its receiver has, without a gap before them. */
 uint32_t packet_network_delivered(const struct packet_network *network, uint32_t flow);
 struct packet_port_counters packet_network_port(const struct packet_network *network, uint32_t port);
+
+/* Return the number of ports that wait for each other in a circle, and will never send again. */
+uint32_t packet_network_deadlocked(struct packet_network *network);
 
 /* Return the number of packets that no node had a next hop for, or that were forwarded too often. */
 uint64_t packet_network_unrouted(const struct packet_network *network);

@@ -49,6 +49,12 @@ class PacketLink(Structure):
 
     With TCP:
     queue_packets: capacity of a queue, at hosts as well.
+
+    With flow control, on all links or on none, nodes neither trim nor drop what they forward:
+    room_bytes: of a node for frames that came over this link; 0 without flow control.
+    resume_bytes: 0: the sender has credits for the room.  Else the node lets it pause above
+        room_bytes, and go on at resume_bytes.
+    cut_through_bytes: of a frame, from which on a node forwards it; 0: all of it.
     """
 
     _fields_ = (
@@ -60,6 +66,9 @@ class PacketLink(Structure):
         ("queue_packets", c_uint32),
         ("mark_packets", c_uint32),
         ("retransmissions_first", c_uint32),
+        ("room_bytes", c_uint32),
+        ("resume_bytes", c_uint32),
+        ("cut_through_bytes", c_uint32),
     )
 
     def __init__(self, *, share: int = 10, **values: int) -> None:
@@ -132,6 +141,9 @@ class SimulatedPortCounters(Structure):
             "most_header_bytes",
             "dropped",
             "marked",
+            "waited_ns",
+            "most_room_bytes",
+            "deadlocked",
         )
     )
 
@@ -382,7 +394,7 @@ class PacketNetwork:
         self.finished: list[tuple[int, Finished]] = []
         self._network = None
         self._library = library(path)
-        self._messages = 0
+        self._messages = self._until_ns = 0
         self.ports = PortTable.of(topology)
         self._topology = topology
         self._hop_ports: dict[tuple[int, int], list[int]] = {}
@@ -512,7 +524,7 @@ class PacketNetwork:
         """
         for node, number in links.reshape(-1, 2):
             place = self.ports.place(node, number)
-            self._library.packet_network_fail(self._network, place, failed)
+            self._library.packet_network_fail(self._network, self._until_ns, place, failed)
 
     def reroute(self, next_hops: NextHops) -> None:
         """Route packets by `next_hops`, with the same rule and as many layers, from now on."""
@@ -556,6 +568,7 @@ class PacketNetwork:
             False if no event is left up to that time.
         """
         left = self._check(self._library.packet_network_run(self._network, time_ns, EVENTS))
+        self._until_ns = self.now_ns if left else time_ns
         if left:
             self._take_events(on_delivered)
         return bool(left)
@@ -595,6 +608,7 @@ class PacketNetwork:
 
     def port_counters(self) -> list[SimulatedPortCounters]:
         """Return the counters of all ports, in order of node and port."""
+        self._library.packet_network_deadlocked(self._network)
         counters = self._library.packet_network_port
         return [counters(self._network, port) for port in range(len(self.ports.node))]
 
@@ -630,7 +644,7 @@ FUNCTIONS: list[ndp_library.FunctionTypes] = [
         [c_void_p, c_uint64, c_uint32, c_uint32, c_uint32, c_uint64, c_uint32],
     ),
     ("packet_network_route", c_int, [c_void_p, c_uint32, c_void_p, c_uint32, c_uint32]),
-    ("packet_network_fail", None, [c_void_p, c_uint32, c_int]),
+    ("packet_network_fail", None, [c_void_p, c_uint64, c_uint32, c_int]),
     ("packet_network_reroute", c_int, [c_void_p, c_void_p, c_void_p, c_uint32]),
     ("packet_network_live", c_int, [c_void_p, LookUp, c_uint32]),
     ("packet_network_forget", None, [c_void_p, c_uint32]),
@@ -641,6 +655,7 @@ FUNCTIONS: list[ndp_library.FunctionTypes] = [
     ("packet_network_flow", POINTER(TcpCounters), [c_void_p, c_uint32]),
     ("packet_network_delivered", c_uint32, [c_void_p, c_uint32]),
     ("packet_network_port", SimulatedPortCounters, [c_void_p, c_uint32]),
+    ("packet_network_deadlocked", c_uint32, [c_void_p]),
     ("packet_network_unrouted", c_uint64, [c_void_p]),
     ("packet_network_frames", c_uint64, [c_void_p]),
 ]

@@ -29,6 +29,7 @@ from weft.testbed.packets import transport as transports
 from weft.testbed.packets.control_plane import ControlPlane
 from weft.testbed.packets.forwarding import FlowRoutes, Forwarding, check_forwarding, forwarding
 from weft.testbed.packets.network import Links, PacketLink, PacketNetwork
+from weft.testbed.packets.switching import Switching, switching
 from weft.testbed.packets.transport import Transport
 from weft.topologies import build
 from weft.topologies.core.failures import fail_links
@@ -202,6 +203,11 @@ class SimulatedFlows:
         """Return how many frames links have begun to carry."""
         return int(self.ports["frames"].sum())
 
+    @property
+    def deadlocked(self) -> int:
+        """Return how many ports wait for each other's room in a circle, for good."""
+        return int(self.ports["deadlocked"].sum())
+
     def columns(self) -> dict[str, NDArray[Any]]:
         """Return what is known of each flow by name, as pandas.DataFrame() takes it."""
         counters = self.counters if self.by_flow else {}
@@ -222,6 +228,8 @@ def simulate(
     daemons: bool = False,
     deadline_s: float = 60.0,
     rto_min_us: int = RTO_MIN_US,
+    flow_control: str = "",
+    cut_through: bool = False,
     sample_s: float = math.inf,
     watch: Callable[[float, float], object] = lambda share, now_s: None,
 ) -> SimulatedFlows:
@@ -245,6 +253,8 @@ def simulate(
             the first flow, and change routes as they find failures.
         deadline_s: simulated time at which the simulation ends at the latest.
         rto_min_us: TCP's least retransmission timeout.
+        flow_control: of all links, with which none loses packets (switching.py); empty: none.
+        cut_through: True if nodes forward a packet while it arrives; links then have one rate.
         sample_s: time between samples of the progress of TCP's flows; infinite: none.
         watch: called now and then with the share of bytes that have arrived, and the time.
 
@@ -260,8 +270,9 @@ def simulate(
     check_choices(seed, sample_s, deadline_s, hosts.name)
     check_faults(topology, faults, daemons=daemons)
     links = link_specs(topology, link, host_link, own_links)
+    passing = switching(flow_control, links, cut_through=cut_through)
     simulation = Simulation(
-        topology, scheme, listed, hosts, links, seed, rto_min_us, daemons=daemons
+        topology, scheme, listed, hosts, links, passing, seed, rto_min_us, daemons=daemons
     )
     return simulation.run(faults, deadline_s, sample_s, watch)
 
@@ -276,6 +287,7 @@ class Simulation:
         flows: PacketFlows,
         hosts: Transport,
         links: Sequence[LinkSpec],
+        passing: Switching,
         seed: int,
         rto_min_us: int,
         *,
@@ -293,19 +305,19 @@ class Simulation:
         self.control = ControlPlane(topology, scheme, links) if daemons else None
         tables = self.control.forwarding if self.control else forwarding(topology, scheme)
         self.by_routes = tables.next_hops is None and not self.control
-        self.network = self._network(hosts, links, tables, rto_min_us)
+        first = hosts.retransmissions == "first"
+        kinds = simulated_links(links, passing, tables.mark_packets, retransmissions_first=first)
+        self.network = self._network(hosts, links[0], kinds, tables, rto_min_us)
 
     def _network(
-        self, hosts: Transport, links: Sequence[LinkSpec], tables: Forwarding, rto_min_us: int
+        self, hosts: Transport, link: LinkSpec, kinds: Links, tables: Forwarding, rto_min_us: int
     ) -> PacketNetwork:
-        frame_bytes, layers = links[0].frame_bytes, tables.layers
+        frame_bytes, layers = link.frame_bytes, tables.layers
         endpoint = (
             hosts.tcp(frame_bytes, rto_min_us=rto_min_us, one_message=True)
             if self.is_tcp
-            else hosts.ndp(links[0].rate_bps, frame_bytes, layers=layers, seed=self.seed)
+            else hosts.ndp(link.rate_bps, frame_bytes, layers=layers, seed=self.seed)
         )
-        first = hosts.retransmissions == "first"
-        kinds = simulated_links(links, tables.mark_packets, retransmissions_first=first)
         return PacketNetwork(
             self.topology, kinds, endpoint, tables.next_hops, self.seed, layers=tables.moves
         )
@@ -479,7 +491,11 @@ def link_specs(
 
 
 def simulated_links(
-    specs: Sequence[LinkSpec], mark_packets: int, *, retransmissions_first: bool
+    specs: Sequence[LinkSpec],
+    passing: Switching,
+    mark_packets: int,
+    *,
+    retransmissions_first: bool,
 ) -> Links:
     """Return links as the library takes them."""
     kinds = list(dict.fromkeys(specs))
@@ -494,6 +510,7 @@ def simulated_links(
                 queue_packets=spec.queue_packets,
                 mark_packets=mark_packets,
                 retransmissions_first=retransmissions_first,
+                **passing._asdict(),
             )
             for spec in kinds
         ],

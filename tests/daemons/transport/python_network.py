@@ -16,6 +16,7 @@ from tests.daemons.transport.endpoint import Endpoint, Transmission
 from tests.daemons.transport.trimming_queue import (
     Frame,
     LinkModel,
+    LinkRoom,
     TrimmingCounters,
     TrimmingQueue,
     frame_of,
@@ -105,6 +106,7 @@ class TransportNetwork:
                     random.random,
                     self._at,
                     partial(self._on_wire, peer),
+                    peer,
                 )
 
     @property
@@ -121,7 +123,7 @@ class TransportNetwork:
         for a, port_a, b, port_b in links:
             for end in ((a, port_a), (b, port_b)):
                 self.failed.add(end)
-                self._queues[end].clear()
+                self._queues[end].clear(self.now)
 
     def reroute(self, route: RouteFunction) -> None:
         """Choose ports by `route` from now on."""
@@ -134,6 +136,10 @@ class TransportNetwork:
     def ports(self) -> Mapping[tuple[int, int], TrimmingCounters]:
         """Return the counters of all ports by node and port."""
         return {where: queue.counters for where, queue in self._queues.items()}
+
+    def rooms(self) -> Mapping[tuple[int, int], LinkRoom]:
+        """Return the room behind all ports by node and port."""
+        return {where: queue.room for where, queue in self._queues.items()}
 
     def load(self, node: int, port: int, in_bytes: int) -> int:
         """Return the packets, or the bytes, that wait at a port."""
@@ -161,9 +167,13 @@ class TransportNetwork:
         if node != frame.dst:
             is_leaf = node < self.topology.servers and len(self.topology.live_ports(node)) == 1
             assert not is_leaf, "a switch has sent a frame to the wrong host"
+            if frame.room:
+                frame.room.take(self.now, frame.length_bytes)
             port = self._route(node, frame, self.random.random)
             if (node, port) not in self.failed:
                 self._queues[node, port].put(self.now, frame)
+            elif frame.room:
+                frame.room.free(self.now, frame.length_bytes)
             return
         whole = not isinstance(frame.packet, Data) or frame.code_point == TRIMMABLE
         congested = frame.marked if whole else frame.code_point == TRIMMED

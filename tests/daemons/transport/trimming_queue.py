@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tests.daemons.transport.endpoint import Transmission
 from weft.daemons.transport.packets import (
@@ -28,6 +28,7 @@ class Frame(NamedTuple):
     src, dst: hosts.
     code_point: trimmable, trimmed, or control packet.
     waypoints: the switch that it visits first, + 1, or 0; empty until that is chosen.
+    room: that it takes at the node where it is, a LinkRoom.
     """
 
     src: int
@@ -38,6 +39,7 @@ class Frame(NamedTuple):
     retransmitted: bool = False
     marked: bool = False
     waypoints: list[int] = []  # noqa: RUF012 - frame_of() gives each frame its own
+    room: Any = None
 
     @property
     def is_header(self) -> bool:
@@ -55,6 +57,7 @@ class LinkModel:
     share: headers sent for each data packet if both wait.
     retransmissions_first: retransmitted packets have a queue of their own before other data.
     mark_packets: packets in a data queue from which on those that arrive are marked; 0: never.
+    room_bytes, resume_bytes, cut_through_bytes: see struct packet_link.
     """
 
     rate_bps: int
@@ -64,6 +67,86 @@ class LinkModel:
     share: int = 10
     retransmissions_first: bool = False
     mark_packets: int = 0
+    room_bytes: int = 0
+    resume_bytes: int = 0
+    cut_through_bytes: int = 0
+
+    def time_ns(self, length_bytes: int) -> int:
+        """Return how long the link carries so many bytes."""
+        return 8_000_000_000 * length_bytes // self.rate_bps
+
+
+class LinkRoom:
+    """Room of a node for the frames that came over one link.
+
+    Args:
+        model: the link.
+        at: (time, call), schedules a call.
+        go_on: called when the sender hears of room.
+
+    Attributes:
+        held: lengths of the frames that the node holds, and the largest sum of them.
+        waited_ns: time in which the sender had to wait.
+    """
+
+    def __init__(
+        self,
+        model: LinkModel,
+        at: Callable[[int, Callable[[], None]], None],
+        go_on: Callable[[int], None],
+    ) -> None:
+        self.held: list[int] = []
+        self.most_bytes = self.waited_ns = 0
+        self._model, self._at, self._go_on = model, at, go_on
+        self._credit_bytes = model.room_bytes
+        self._paused = self._told = False
+        self._waiting_since: int | None = None
+
+    def admits(self, now: int, length_bytes: int) -> bool:
+        """Return True if a frame may be sent that needs so much room."""
+        admits = not self._paused
+        if not self._model.resume_bytes:
+            admits = length_bytes <= self._credit_bytes
+        self.stop_waiting(now)
+        self._waiting_since = None if admits else now
+        return admits
+
+    def stop_waiting(self, now: int) -> None:
+        """Count the time in which a frame has waited."""
+        if self._waiting_since is not None:
+            self.waited_ns += now - self._waiting_since
+        self._waiting_since = None
+
+    def send(self, length_bytes: int) -> None:
+        """Spend credits."""
+        self._credit_bytes -= length_bytes
+
+    def take(self, now: int, length_bytes: int) -> None:
+        """Hold a frame that arrives."""
+        self.held.append(length_bytes)
+        self.most_bytes = max(self.most_bytes, sum(self.held))
+        if self._model.resume_bytes and sum(self.held) > self._model.room_bytes and not self._told:
+            self._told = True
+            self._notify(now, paused=True)
+
+    def free(self, now: int, length_bytes: int) -> None:
+        """Hold a frame no longer."""
+        self.held.remove(length_bytes)
+        if not self._model.resume_bytes:
+            self._notify(now, credit_bytes=length_bytes)
+        elif sum(self.held) <= self._model.resume_bytes and self._told:
+            self._told = False
+            self._notify(now, paused=False)
+
+    def _notify(self, now: int, *, credit_bytes: int = 0, paused: bool = False) -> None:
+        heard = now + self._model.time_ns(HEADER_BYTES) + self._model.delay_ns
+
+        def hear() -> None:
+            self._credit_bytes += credit_bytes
+            self._paused = paused
+            self._go_on(heard)
+
+        self._at(heard, hear)
 
 
 @dataclass
@@ -91,6 +174,7 @@ class TrimmingQueue:
         draw: random number in [0, 1).
         at: (time, call), schedules a call.
         deliver: called with each frame at the other end.
+        peer: node there.
     """
 
     def __init__(
@@ -100,10 +184,12 @@ class TrimmingQueue:
         draw: Callable[[], float],
         at: Callable[[int, Callable[[], None]], None],
         deliver: Callable[[Frame], None],
+        peer: int = -1,
     ) -> None:
         self.model = model
         self.counters = TrimmingCounters()
-        self._to_host = to_host
+        self._peer, self._to_host = peer, to_host
+        self.room = LinkRoom(model, at, self._go_on)
         self._draw = draw
         self._at = at
         self._deliver = deliver
@@ -140,47 +226,78 @@ class TrimmingQueue:
             return sum(self._data_bytes) + self._header_bytes
         return sum(map(len, (*self._data, self._headers)))
 
-    def clear(self) -> None:
+    def clear(self, now: int) -> None:
         """Lose all frames that wait."""
+        self.room.stop_waiting(now)
+        for frame in (*self._data[0], *self._data[1], *self._headers):
+            if frame.room:
+                frame.room.free(now, frame.length_bytes)
         for queue in (*self._data, self._headers):
             queue.clear()
         self._data_bytes, self._header_bytes = [0, 0], 0
 
     def trims(self, length_bytes: int, place: int) -> bool:
         """Return True if a data packet of this length would be trimmed before queue `place`."""
-        if length_bytes <= HEADER_BYTES:
+        if length_bytes <= HEADER_BYTES or self.model.room_bytes:
             return False
         room = self.model.trim_bytes - self._data_bytes[place] - length_bytes
         return room < 0 or (room < length_bytes and self._draw() < 0.5)
 
     def _put_header(self, frame: Frame) -> None:
-        if self._header_bytes + frame.length_bytes > self.model.header_bytes:
+        is_full = self._header_bytes + frame.length_bytes > self.model.header_bytes
+        if is_full and not self.model.room_bytes:
             self.counters.headers_lost += 1
             return
         self._headers.append(frame)
         self._header_bytes += frame.length_bytes
         self.counters.most_header_bytes = max(self.counters.most_header_bytes, self._header_bytes)
 
+    def _go_on(self, now: int) -> None:
+        if not self._busy:
+            self._serve(now)
+
     def _serve(self, now: int) -> None:
-        """Start transmission of the next frame."""
+        """Start transmission of the next frame, if there is room for it."""
         waiting = [place for place in range(2) if self._data[place]]
-        if self._headers and (self._in_a_row < self.model.share or not waiting):
-            frame = self._headers.popleft()
+        is_header = self._headers and (self._in_a_row < self.model.share or not waiting)
+        self._busy = False
+        if not is_header and not waiting:
+            return
+        queue = self._headers if is_header else self._data[waiting[0]]
+        frame = queue[0]
+        need = 0 if frame.dst == self._peer else frame.length_bytes
+        if self.model.room_bytes and not self.room.admits(now, need):
+            return
+        queue.popleft()
+        if is_header:
             self._header_bytes -= frame.length_bytes
             self._in_a_row += 1
-        elif waiting:
-            frame = self._data[waiting[0]].popleft()
+        else:
             self._data_bytes[waiting[0]] -= frame.length_bytes
             self._in_a_row = 0
-        else:
-            self._busy = False
-            return
+        self._send(now, frame, need)
+
+    def _send(self, now: int, frame: Frame, need: int) -> None:
         self._busy = True
         self.counters.frames += 1
         self.counters.bytes_ += frame.length_bytes
-        sent = now + 8_000_000_000 * frame.length_bytes // self.model.rate_bps
-        self._at(sent, lambda: self._serve(sent))
-        self._at(sent + self.model.delay_ns, lambda: self._deliver(frame))
+        taken, following = frame.room, None
+        if self.model.room_bytes and need:
+            self.room.send(need)
+            following = self.room
+        sent = arrived = now + self.model.time_ns(frame.length_bytes)
+        head = self.model.cut_through_bytes
+        if head and head < frame.length_bytes and frame.dst != self._peer:
+            arrived = now + self.model.time_ns(head)
+
+        def finish() -> None:
+            if taken:
+                taken.free(sent, frame.length_bytes)
+            self._serve(sent)
+
+        moved = frame._replace(room=following)
+        self._at(sent, finish)
+        self._at(arrived + self.model.delay_ns, lambda: self._deliver(moved))
 
 
 def frame_of(src: int, transmission: Transmission) -> Frame:

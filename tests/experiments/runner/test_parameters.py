@@ -1,6 +1,7 @@
 """Values of parameters: of every kind, and of every experiment."""
 
 import time
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +9,7 @@ from tests.optional_parts import with_and_without
 from weft.experiments.cli.cli import main
 from weft.experiments.runner import definition
 from weft.experiments.runner.parameters import Integer, Number, Spec, Word, swept
+from weft.testbed.runs import private_files
 
 EXPERIMENTS = definition.discover()
 CASES = [(name, key) for name, experiment in EXPERIMENTS.items() for key in experiment.axes]
@@ -35,6 +37,7 @@ def test_a_wrong_value_is_one_line_at_once_and_nothing_is_made(
 ):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("os.geteuid", lambda: 0)  # whether the user may measure is asked later
+    monkeypatch.setattr(private_files, "trusted_file", Path)  # the stand-in is this user's
     for text in wrong(EXPERIMENTS[name].axes[key].parameter):
         begin = time.process_time()  # of this process alone, however busy the machine is
         status = main(

@@ -22,6 +22,7 @@ from weft.daemons.transport.parameters import LayerChoice, Parameters, timeout_n
 from weft.daemons.transport.results import EndpointCounters
 from weft.testbed.packets import network as packets
 from weft.testbed.packets.network import HASH, SPRAY, NextHops, PacketLink, PacketNetwork
+from weft.testbed.packets.switching import Switching
 from weft.testbed.traffic import ndp_library
 from weft.topologies import build
 from weft.topologies.core import failures
@@ -66,6 +67,11 @@ ROUTED = {  # schemes of networks whose servers forward
     "dfr": "dcell:n=3,k=2",
 }
 Message = tuple[int, int, int, int]  # time, source, destination, size
+PORT_COUNTERS = (
+    *("frames", "bytes", "trimmed", "headers_lost", "most_data_bytes", "most_header_bytes"),
+    *("waited_ns", "most_room_bytes"),
+)
+LOSSY = Switching()
 
 
 class SplitMixFraction:
@@ -133,6 +139,7 @@ def run_both(
     first: bool = False,
     choice: LayerChoice = LayerChoice.FLOW,
     mark_packets: int = 0,
+    passing: Switching = LOSSY,
     failed: int = 0,
     failed_ns: int = 0,
     known_ns: int = 0,
@@ -158,6 +165,7 @@ def run_both(
         header_bytes=header_bytes,
         retransmissions_first=first,
         mark_packets=mark_packets,
+        **passing._asdict(),
     )
     in_python = python_network.TransportNetwork(topology, link, parameters, route, stream)
     if isinstance(route, python_network.RuleRoute | python_network.DetourRoute):
@@ -170,6 +178,7 @@ def run_both(
         share=link.share,
         retransmissions_first=first,
         mark_packets=mark_packets,
+        **passing._asdict(),
     )
     in_c = PacketNetwork(topology, compiled_link, parameters, next_hops, seed, path=path)
     for flow, (time_ns, src, dst, size_bytes) in enumerate(messages):
@@ -191,21 +200,22 @@ def run_both(
     in_python.run_until(10**9)
     in_c.run_until(10**9)
     python_ports = [counters for _, counters in sorted(in_python.ports().items())]
+    rooms = [room for _, room in sorted(in_python.rooms().items())]
     return (
         Outcome(
             in_python.delivered,
             in_python.finished,
             [host.counters for host in in_python.hosts],
-            [tuple(vars(port).values()) for port in python_ports],
+            [
+                (*vars(port).values(), room.waited_ns, room.most_bytes)
+                for port, room in zip(python_ports, rooms, strict=True)
+            ],
         ),
         Outcome(
             in_c.delivered,
             in_c.finished,
             in_c.host_counters(),
-            [
-                tuple(getattr(port, name) for name, _ in port._fields_[:6])
-                for port in in_c.port_counters()
-            ],
+            [tuple(getattr(port, name) for name in PORT_COUNTERS) for port in in_c.port_counters()],
         ),
     )
 
@@ -295,6 +305,49 @@ def test_servers_forward_along_the_routes_of_messages(compiled: Path, kind: str,
     )
     assert in_python == in_c
     assert len(in_c.delivered) == len(messages)
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+@pytest.mark.parametrize("kind", ["spray", "drill", "dr", "tar"])
+def test_links_with_flow_control_wait_alike(compiled: Path, kind: str, data) -> None:
+    """Compare credits, pause and cut-through, where hosts send to few, and a link fails."""
+    spec = ROUTED.get(kind) or data.draw(st.sampled_from(["fattree:k=4", "clos:n=3,r=4,m=3"]))
+    hosts = st.integers(0, build(spec).servers - 1)
+    message = st.tuples(st.integers(0, 20_000), hosts, st.integers(0, 3), st.integers(1, 60_000))
+    messages = data.draw(st.lists(message, min_size=1, max_size=30))
+    messages = [(at, src, dst, size) for at, src, dst, size in messages if src != dst]
+    room = data.draw(st.sampled_from([1_514, 4_000, 20_000]))
+    passing = Switching(
+        room, data.draw(st.sampled_from([0, 1_514])), data.draw(st.sampled_from([0, 64]))
+    )
+    seed = data.draw(st.integers(0, 1 << 63))
+    failed = data.draw(st.sampled_from([0, 1])) if kind == "spray" else 0
+    times = {"failed": failed, "failed_ns": 15_000, "known_ns": 25_000} if failed else {}
+    in_python, in_c = run_both(
+        spec, kind, messages, seed, 72_000, compiled, passing=passing, **times
+    )
+    assert in_python == in_c
+    if kind not in ROUTED:  # up and down a tree there is no deadlock
+        assert len(in_c.delivered) == len(messages)
+
+
+@pytest.mark.parametrize("resume_bytes", [0, 1_514])
+def test_senders_wait_for_room(compiled: Path, resume_bytes: int) -> None:
+    """Make sure that the comparison covers links that wait."""
+    messages = [(0, host, 0, 60_000) for host in range(1, 16)]
+    case = ("fattree:k=4", "spray", messages, 5, 72_000, compiled)
+    in_python, in_c = run_both(*case, passing=Switching(4_000, resume_bytes))
+    assert in_python == in_c
+    waited_ns, most_room_bytes = zip(*(port[-2:] for port in in_c.ports), strict=True)
+    assert sum(waited_ns) > 0
+    assert all(port[2] == 0 for port in in_c.ports)  # nothing is trimmed
+    assert (max(most_room_bytes) > 4_000) == (resume_bytes > 0)
+    assert any(port[2] for port in run_both(*case)[1].ports)
+    for failed_ns in range(10_050, 20_000, 1_000):  # between events
+        times = {"failed": 1, "failed_ns": failed_ns, "known_ns": 25_000}
+        in_python, in_c = run_both(*case, passing=Switching(4_000, resume_bytes), **times)
+        assert in_python == in_c
 
 
 @pytest.mark.parametrize("kind", RULES)

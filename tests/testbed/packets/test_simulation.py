@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from itertools import pairwise, permutations
 from pathlib import Path
+from typing import Any
 
+import networkx as nx
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -17,8 +19,10 @@ from weft.testbed.packets import simulation
 from weft.testbed.packets.network import PortTable
 from weft.testbed.packets.simulation import Fault, PacketFlows, simulate
 from weft.topologies import build
+from weft.topologies.core.failures import fail_links
 from weft.topologies.core.link import Gbps, LinkSpec, Mbps
 from weft.topologies.core.topology import Topology
+from weft.topologies.core.user_graph import topology_of
 
 FRAME_BYTES, HEADER_BYTES = 1514, 66
 LINK = LinkSpec(rate_bps=Gbps, queue_packets=1000, delay_us=1)
@@ -171,6 +175,124 @@ def test_switches_that_hash_alike_use_fewer_links() -> None:
         for top_ports in [np.isin(PortTable.of(topology).link, np.flatnonzero(top))]
     }
     assert used["ecmp:seeds=same"] < 0.6 * used["ecmp:seeds=own"]
+
+
+def ring(switches: int) -> Topology:
+    """Return a ring of switches with two hosts each."""
+    graph = nx.cycle_graph(switches)
+    hosts = {f"h{n}": n // 2 for n in range(2 * switches)}
+    graph.add_nodes_from(hosts, kind="host")
+    graph.add_edges_from(hosts.items())
+    return topology_of(graph)
+
+
+@pytest.mark.parametrize("flow_control", ["credits:room_kb=8", "pause:room_kb=8"])
+@pytest.mark.parametrize("transport", ["tcp", "ndp:window=64"])
+def test_a_ring_whose_packets_all_go_round_deadlocks(flow_control: str, transport: str) -> None:
+    """Let each flow take two hops clockwise: all rooms fill, and each waits for the next.
+
+    A line, the ring without a link, has no circle; neither has the ring where rooms hold all.
+    """
+    rows = [(host, (host + 4) % 10, 300_000) for host in range(10)]
+    how = {"transport": transport, "deadline_s": 0.5}
+    stuck = simulate(ring(5), "ecmp", rows, flow_control=flow_control, **how)
+    assert (stuck.unfinished, stuck.deadlocked) == (10, 15)
+    held = stuck.ports["deadlocked"] > 0
+    assert (stuck.ports["waited_ns"][held] > 0.9e9 * stuck.ended_s).all()
+    line = fail_links(ring(5), [int(np.flatnonzero(ring(5).level > 0)[0])])
+    for other, text in ((line, flow_control), (ring(5), "credits:room_kb=3000")):
+        passed = simulate(other, "ecmp", rows, flow_control=text, **how)
+        assert (passed.unfinished, passed.deadlocked) == (0, 0)
+        assert passed.ports["dropped"].sum() + passed.ports["trimmed"].sum() == 0
+
+
+@pytest.mark.parametrize(
+    ("spec", "scheme"),
+    [
+        ("fattree:k=4", "rps"),
+        ("dcell:n=4,k=1", "dr"),
+        ("bcube:n=3,k=1", "dr"),
+        ("slimfly:q=3,p=2", "ecmp"),
+        ("complete:n=5,p=2", "ecmp"),
+    ],
+)
+def test_only_routes_with_a_circle_of_ports_deadlock(spec: str, scheme: str) -> None:
+    """Dally and Seitz (1987): ports wait in a circle only if routes go from each to the next.
+
+    Here routes are walked with networkx, not with the engine's tables.
+    """
+    topology = build(spec)
+    registered, options = registry.checked(topology, scheme)
+    waits = nx.DiGraph()
+    for src, dst in permutations(range(topology.servers), 2):
+        for path in registered.path(topology, options, src, dst):
+            waits.add_edges_from(pairwise(crossed(topology, path.nodes)))
+    circular = not nx.is_directed_acyclic_graph(waits)
+    rows = [
+        (src, dst, 200_000)
+        for src, dst in permutations(range(topology.servers), 2)
+        if (dst - src) % 3 == 1
+    ]
+    outcome = simulate(topology, scheme, rows, flow_control="credits:room_kb=2", deadline_s=0.2)
+    assert circular or not outcome.deadlocked
+    assert circular == (spec in ("dcell:n=4,k=1", "slimfly:q=3,p=2"))
+    assert (outcome.deadlocked > 0) == (outcome.unfinished > 0)
+
+
+def test_ports_that_wait_for_a_full_host_are_no_deadlock() -> None:
+    """Look at each time whether ports wait for good, of flows that all end."""
+    rows = [(host, 0, 100_000) for host in range(1, 16)]
+    link = LinkSpec(rate_bps=10 * Gbps, queue_packets=5, delay_us=1)
+    how = {"link": link, "flow_control": "credits:room_kb=20"}
+    for at_s in np.arange(10e-6, 300e-6, 10e-6).tolist():
+        outcome = simulate("fattree:k=4", "ecmp", rows, **how, deadline_s=at_s)
+        assert outcome.unfinished
+        assert not outcome.deadlocked
+    assert outcome.ports["waited_ns"].any()
+    whole = simulate("fattree:k=4", "ecmp", rows, **how)
+    assert whole.unfinished == whole.counters["retransmissions"].sum() == 0
+
+
+def test_ports_that_wait_for_a_notice_are_no_deadlock() -> None:
+    """Let a ring nearly fill: notices take long on its links."""
+    link = LinkSpec(rate_bps=10 * Gbps, queue_packets=100, delay_us=50)
+    sizes = {0: 6, 1: 1.5, 2: 20, 3: 6, 4: 1.5, 6: 20, 7: 1.5, 8: 6, 9: 1.5}
+    rows = [(host, (host + 4) % 10, int(1_000 * kb)) for host, kb in sizes.items()]
+    how = {"link": link, "flow_control": "credits:room_kb=4"}
+    assert simulate(ring(5), "ecmp", rows, **how).unfinished == 0
+    for at_s in np.arange(10e-6, 300e-6, 4e-6).tolist():
+        assert not simulate(ring(5), "ecmp", rows, **how, deadline_s=at_s).deadlocked
+
+
+def test_cut_through_saves_the_time_of_a_packet_at_each_switch() -> None:
+    """Send one packet of 1,000 bytes over three switches: one wire time, not four."""
+    row = [(0, 15, 1_000)]
+    link = LinkSpec(rate_bps=Gbps, queue_packets=9, delay_us=1)
+    whole, cut = (
+        float(simulate("fattree:k=4", "ecmp", row, link=link, cut_through=cut).completion_s[0])
+        for cut in (False, True)
+    )
+    hops = 6
+    assert whole == pytest.approx(hops * (8 * 1_066 / Gbps + 1e-6))
+    assert cut == pytest.approx(8 * 1_066 / Gbps + hops * 1e-6 + (hops - 1) * 8 * 64 / Gbps)
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ({"flow_control": "xon"}, "no flow control 'xon'"),
+        ({"flow_control": "credits:resume_kb=3"}, "parameter of credits"),
+        ({"flow_control": "credits:room_kb=1"}, "a packet of 1514 bytes needs room"),
+        ({"flow_control": "pause:room_kb=9,resume_kb=10"}, "resume_kb"),
+        (
+            {"cut_through": True, "host_link": LinkSpec(rate_bps=Mbps, queue_packets=9)},
+            "links of one rate",
+        ),
+    ],
+)
+def test_flow_control_that_cannot_be_is_refused(words: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        simulate("fattree:k=4", "ecmp", [(0, 1, 1)], **words)
 
 
 def test_flows_over_a_server_fill_its_queue() -> None:
