@@ -21,7 +21,7 @@ from weft.experiments.cli.options import (
 )
 from weft.experiments.cli.virtual_up import check_costs
 from weft.experiments.runner import definition
-from weft.experiments.runner.console import Bar, cell, duration, say, show, show_one
+from weft.experiments.runner.console import Bar, cell, duration, notice, say, show, show_one
 from weft.experiments.runner.definition import Entry, Experiment, Row, Run, RunPlan
 from weft.experiments.runner.failures import RunFailure
 from weft.experiments.runner.results import Store
@@ -191,7 +191,7 @@ def measure(
     about = code_and_machine(kernel="kernel" in engines) if todo else {}
     beginning = "code is compiled at its first use" if "graph" in engines else ""
     if any(run.clock == "virtual" for run in todo):
-        beginning = "a kernel for virtual time boots for each"
+        notice(f"{experiment.name}: a kernel for virtual time boots for each run")
     ticking = engines == {"kernel"}
     with Bar(experiment.name, len(todo), ticking=ticking, beginning=beginning) as bar:
         return sweep(
