@@ -918,6 +918,13 @@ def test_progress_is_plain_lines_where_there_is_no_terminal(monkeypatch):
     ]
 
 
+def test_a_drawing_says_that_it_goes_on(weft, monkeypatch, tmp_path):
+    monkeypatch.setattr(console, "QUIET_S", 0.0)
+    monkeypatch.setattr(console, "_file", lambda: tmp_path / "times.json")
+    status, _, err = weft("topo", "fattree:k=4", "--plot", str(tmp_path / "network.png"))
+    assert (status, err) == (0, ["drawing"])
+
+
 def test_a_table_tells_its_rows_apart_by_parameters_however_long_they_are():
     from weft.experiments.cli.run_commands import columns
 
