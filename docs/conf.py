@@ -27,6 +27,7 @@ html_theme = "furo"
 html_title = "weft"
 html_static_path = ["_static"]
 html_css_files = ["weft.css"]
+html_js_files = ["access.js"]
 html_copy_source = False
 html_show_sphinx = False
 # Links to programs of the repository lead out of these pages.

@@ -18,6 +18,7 @@ PURE = ("weft.topologies", "weft.daemons")
 PACKAGES = (*PURE, "weft.experiments")
 MARK = "allocates_nothing"
 CONSTANTS = (int, float, str, tuple)
+_timers: list[Any] = []  # numba's, one at most
 
 
 Instead = tuple[tuple[str, FunctionType], ...]
@@ -35,6 +36,11 @@ def compiled(function: F, **instead: Callable[..., Any]) -> F:
             call are compiled, too.
     """
     return cast(F, _outer(function, cast(Instead, tuple(sorted(instead.items())))))
+
+
+def compile_s() -> float:
+    """Return the seconds that this process has spent on compiling; code from the cache has none."""
+    return float(sum(timer.duration for timer in _timers if timer.done))
 
 
 def allocates_nothing(function: F) -> F:
@@ -81,8 +87,13 @@ def _inner(function: FunctionType, instead: Instead) -> Any:
 
 
 def _jit(function: FunctionType, **options: Any) -> Any:
-    from numba import njit  # takes half a second, which a command that only lists need not spend
+    # takes half a second, which a command that only lists need not spend
+    from numba import njit
+    from numba.core import event
 
+    if not _timers:
+        _timers.append(event.TimingListener())  # type: ignore[no-untyped-call]
+        event.register("numba:compile", _timers[0])  # type: ignore[no-untyped-call]
     return njit(nogil=True, error_model="numpy", **options)(function)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft.experiments.cli.options import Commands, add_command, add_flag, add_json
-from weft.experiments.runner.console import show
+from weft.experiments.runner.console import show, stages
 from weft.topologies.core.grammar import unknown
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ def plot(topology: Topology, path: str) -> None:
     from weft.experiments.report.figures import new, save
     from weft.experiments.report.network_drawing import draw
 
-    with new() as figure:
+    with stages("drawing", f"draw {topology.spec}"), new() as figure:
         draw(topology, figure)
         save(figure, path)
 

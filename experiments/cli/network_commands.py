@@ -330,11 +330,12 @@ def _node_name(network: Handle, node: str) -> str:
 
 
 def fail(arguments: Namespace) -> int:
-    """Fail a link or a node."""
+    """Fail a link or a node, and print when."""
     from weft.testbed.network import faults
 
-    network = _handle(arguments.run)
-    faults.fail(network, arguments.what, silent=arguments.silent, only_to=arguments.only_to)
+    network, what = _handle(arguments.run), arguments.what
+    failed_s = faults.fail(network, what, silent=arguments.silent, only_to=arguments.only_to)
+    print(f"{what} failed at {failed_s:.6f} s, by the clock of weft log and weft events")
     return 0
 
 

@@ -16,8 +16,6 @@ from weft.topologies.core.grammar import quoted
 
 if TYPE_CHECKING:
     from weft.experiments.demo.conformance import Finding
-    from weft.experiments.runner.definition import Run
-    from weft.experiments.runner.failures import RunFailure
 
 STARTERS = "weft.experiments.starters"
 PACKAGES = {  # kind -> group of entry points, object of the module, and what to try
@@ -112,17 +110,11 @@ def _contents(kind: str, name: str) -> dict[str, str]:
     }
 
 
-class SilentWatcher:
-    """Receiver of progress who says nothing: a line for each engine says enough."""
-
-    def ended(self, run: Run, failure: RunFailure | None) -> None:
-        """Take note of a run."""
-
-
 def conform(arguments: Namespace) -> int:
     """Compare the engines; print a line for each, and return 1 if one differs."""
     from weft.experiments.demo.conformance import NETWORKS, findings
     from weft.experiments.runner.console import notice
+    from weft.experiments.runner.sweep import SilentWatcher
 
     networks = arguments.network or NETWORKS
     watcher = None if arguments.without_linux else SilentWatcher()

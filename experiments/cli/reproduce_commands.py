@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from weft.experiments.cli.options import Commands, add_command, add_flag, add_json, add_results
 from weft.experiments.cli.run_commands import add_measuring_options, measure
 from weft.experiments.runner import definition
-from weft.experiments.runner.console import duration, say, show
+from weft.experiments.runner.console import duration, say, show, stages
 from weft.experiments.runner.definition import Row, Run
 from weft.experiments.runner.results import Store
 from weft.experiments.runner.sweep import estimates, remaining, timed, total_s
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     )
 
 SENTENCES = ("size and statistic", "why", "place", "kind", "quote")  # shown by --json
+COMPILING = "compiling: 5 to 30 s for each scheme at its first use"  # measured on one core
 BYTES_OF_A_RUN = 13_000  # of results.sqlite, where nothing is published
 
 
@@ -99,18 +100,21 @@ def claims(arguments: Namespace) -> int:
             print(path)
         return 0
     rows: list[Row] = []
-    for name, claim in select(arguments.names or [ALL], runs=False).claims.items():
-        ours = outcome(claim, published.rows)
-        cells = dict(zip(TITLES, texts(name, ours), strict=True))
-        rows.append(
-            {
-                **cells,
-                "why": claim.reason(ours.value),
-                "place": claim.place,
-                "kind": claim.statement.kind.value,
-                "quote": claim.statement.quote,
-            }
-        )
+    names = arguments.names or [ALL]
+    with stages("comparing", f"claims {' '.join(names)}"):
+        for name, claim in select(names, runs=False).claims.items():
+            ours = outcome(claim, published.rows)
+            runs_s = _seconds(claim.query.runs if claim.query else [], published)
+            rows.append(
+                {
+                    **dict(zip(TITLES, texts(name, ours), strict=True)),
+                    "again_s": float(f"{sum(runs_s.values()):.2g}") if runs_s else None,
+                    "why": claim.reason(ours.value),
+                    "place": claim.place,
+                    "kind": claim.statement.kind.value,
+                    "quote": claim.statement.quote,
+                }
+            )
     _print_rows(rows, arguments)
     return 0
 
@@ -129,7 +133,9 @@ def reproduce(arguments: Namespace) -> int:
 
     _check_options(arguments)
     published = _published(arguments)
-    selection = select(arguments.names or [ALL])
+    names = arguments.names or [ALL]
+    with stages("planning", f"reproduce {' '.join(names)}"):
+        selection = select(names)
     comparing = arguments.check and not arguments.publish
     if comparing:
         published.refuse_empty()
@@ -230,6 +236,8 @@ def _announce(
     processor_s = sum(known_s.values())
     wall_s = total_s(known_s, arguments.jobs) or 0.0
     more = f", and {unknown} runs that were never timed" if unknown else ""
+    if any(run.engine == "graph" for run in todo):
+        more += f", without {COMPILING}"
     disk_mb = len(todo) * BYTES_OF_A_RUN / 1e6
     say(
         f"{len(runs)} runs, {len(runs) - len(todo)} of them stored; the rest takes "

@@ -189,9 +189,11 @@ def measure(
 
     engines = {run.engine for run in todo}
     about = code_and_machine(kernel="kernel" in engines) if todo else {}
+    beginning = "code is compiled at its first use" if "graph" in engines else ""
     if any(run.clock == "virtual" for run in todo):
         notice(f"{experiment.name}: a kernel for virtual time boots for each run")
-    with Bar(experiment.name, len(todo), ticking=engines == {"kernel"}) as bar:
+    ticking = engines == {"kernel"}
+    with Bar(experiment.name, len(todo), ticking=ticking, beginning=beginning) as bar:
         return sweep(
             experiment,
             todo,

@@ -19,7 +19,7 @@ from weft.experiments.cli.options import (
 )
 from weft.experiments.cli.run_commands import add_experiment_options, several
 from weft.experiments.runner import definition
-from weft.experiments.runner.console import say, show
+from weft.experiments.runner.console import say, show, stages
 from weft.experiments.runner.definition import Entry, Experiment, Row, split
 from weft.experiments.runner.ownership import owned_by_caller
 from weft.topologies.core.grammar import unknown
@@ -196,7 +196,7 @@ def draw(experiment: Experiment, entries: Entries, output: Path) -> Iterator[Pat
 
     for number, (clock, of_clock) in enumerate(figures.by_clock(entries).items()):
         path = output.with_name(f"{output.stem}.{clock}{output.suffix}") if number else output
-        with owned_by_caller(path):
+        with stages("drawing", f"plot {experiment.name}"), owned_by_caller(path):
             figures.plot(experiment, of_clock, path)
         yield path
 

@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from weft.daemons.core.compiled import compile_s
 from weft.experiments.runner.definition import Experiment, Result, Run
 from weft.experiments.runner.failures import RunFailure, interrupt_behind, reason
 from weft.testbed.linux import clock
@@ -14,12 +15,13 @@ worker_number = 0  # of this process
 
 
 class EndedRun(NamedTuple):
-    """A finished run, its result or failure, its wall time, and its provenance."""
+    """A finished run: result or failure, wall time without compiling, provenance, and compiling."""
 
     run: Run
     outcome: Result | RunFailure
     wall_s: float
     about: Mapping[str, Any]
+    compile_s: float = 0.0
 
 
 def attempt(
@@ -35,7 +37,7 @@ def attempt(
     """
     from weft.experiments.runner import virtual_runs
 
-    begin = clock.monotonic()
+    begin, compiled_s = clock.monotonic(), compile_s()
     outcome: Result | RunFailure
     try:
         if run.clock == "virtual":
@@ -48,4 +50,5 @@ def attempt(
         if stop := interrupt_behind(error):
             raise stop from error
         outcome = RunFailure(reason(error), traceback.format_exc())
-    return EndedRun(run, outcome, clock.monotonic() - begin, about)
+    compiled_s = compile_s() - compiled_s
+    return EndedRun(run, outcome, clock.monotonic() - begin - compiled_s, about, compiled_s)

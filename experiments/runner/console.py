@@ -60,11 +60,16 @@ class Bar:
     """Progress bar of a sweep of `total` runs, a context manager.
 
     ticking: refresh continuously.  This takes a thread, so the sweep must not fork.
+    beginning: what takes long before the first run ends; it is said after QUIET_S.
     """
 
-    def __init__(self, title: str, total: int, *, ticking: bool) -> None:
+    def __init__(self, title: str, total: int, *, ticking: bool, beginning: str = "") -> None:
         self.title, self.total, self.ticking = title, total, ticking
         self.count = self.failed = 0
+        self.run_s = self.compile_s = 0.0
+        # of this thread a fork of the sweep inherits nothing: it sleeps, or prints one line
+        self.timer = Timer(QUIET_S, lambda: self._line(self._state(beginning)))
+        self.timer.daemon = True
         self.began = self.said = clock.monotonic()
         self.bar: Progress | None = None
 
@@ -91,6 +96,8 @@ class Bar:
             )
             self.bar.add_task(self.title, total=self.total, left="")
             self.bar.start()
+        if self.total:
+            self.timer.start()
         return self
 
     def __exit__(
@@ -99,13 +106,20 @@ class Bar:
         error: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
+        self.timer.cancel()
         if self.bar:
             self.bar.stop()
 
-    def ended(self, run: Run, failure: RunFailure | None) -> None:
+    def ended(
+        self, run: Run, failure: RunFailure | None, run_s: float = 0.0, compile_s: float = 0.0, /
+    ) -> None:
+        self.timer.cancel()
         self.count += 1
+        self.run_s += run_s
+        self.compile_s += compile_s
         now = clock.monotonic()
-        left_s = (now - self.began) / self.count * (self.total - self.count)
+        share = self.run_s / (self.run_s + self.compile_s) if self.compile_s else 1.0
+        left_s = share * (now - self.began) / self.count * (self.total - self.count)
         remaining = f"{duration(left_s)} left" if self.count < self.total else ""
         if failure:
             self.failed += 1
@@ -118,7 +132,11 @@ class Bar:
             )
         elif now - self.said >= QUIET_S and self.count < self.total:
             self.said = now
-            self._line(f"{self.title}: {self.count} of {self.total} runs, {remaining}")
+            self._line(self._state(remaining))
+
+    def _state(self, more: str) -> str:
+        runs = f"{self.title}: {self.count} of {self.total} run{'s' * (self.total > 1)}"
+        return f"{runs}, {more}" if more else runs
 
     def _line(self, text: str) -> None:
         if self.bar:

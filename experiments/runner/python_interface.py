@@ -10,11 +10,10 @@ from typing import Any
 
 from weft.experiments.runner import definition
 from weft.experiments.runner.definition import Experiment, Run
-from weft.experiments.runner.failures import RunFailure
 from weft.experiments.runner.parameters import Scalar
 from weft.experiments.runner.provenance import code_and_machine
 from weft.experiments.runner.results import Store
-from weft.experiments.runner.sweep import remaining, sweep, timed
+from weft.experiments.runner.sweep import SilentWatcher, remaining, sweep, timed
 from weft.experiments.runner.virtual_runs import default_clock
 from weft.testbed.mininet import mininet_topology
 
@@ -40,12 +39,6 @@ class Rows(list[dict[str, Any]]):
 
 def _text(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-class _Quiet:
-    """Watcher of a sweep that prints nothing."""
-
-    def ended(self, run: Run, failure: RunFailure | None) -> None: ...
 
 
 def run(
@@ -104,7 +97,8 @@ def _measure(
     if os.geteuid() and any(timed(run) for run in todo):
         raise PermissionError(f"{name}: the kernel engine needs root, unless clock='virtual'")
     about = code_and_machine(kernel=any(run.engine == "kernel" for run in todo))
-    swept = sweep(experiment, todo, store, workers=jobs, about=about, watcher=_Quiet(), again=again)
+    watcher = SilentWatcher()
+    swept = sweep(experiment, todo, store, workers=jobs, about=about, watcher=watcher, again=again)
     for run, failure in swept.failures.items():
         raise RuntimeError(f"{name}: {run} failed: {failure.reason}")
 

@@ -11,7 +11,7 @@ import signal
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from itertools import chain, count
 from multiprocessing.connection import Connection, wait
 from statistics import mean
@@ -41,7 +41,15 @@ class Swept(NamedTuple):
 class Watcher(Protocol):
     """Receiver of progress: ended() is called for each finished run."""
 
-    def ended(self, run: Run, failure: RunFailure | None) -> None: ...
+    def ended(
+        self, run: Run, failure: RunFailure | None, run_s: float = 0.0, compile_s: float = 0.0, /
+    ) -> None: ...
+
+
+class SilentWatcher:
+    """Receiver of progress that prints nothing."""
+
+    def ended(self, *_: object) -> None: ...
 
 
 def remaining(runs: Iterable[Run], store: Store) -> list[Run]:
@@ -95,7 +103,7 @@ def sweep(
                 swept.failures[ended.run] = failure
             else:
                 swept.measured.append(ended.run)
-            watcher.ended(ended.run, failure)
+            watcher.ended(ended.run, failure, ended.wall_s, ended.compile_s)
     finally:
         store.release_claims()
     return swept
@@ -258,13 +266,13 @@ def estimates(experiment: Experiment, runs: Sequence[Run], store: Store) -> dict
             cell = tuple(row[key] for key in experiment.sweep)
             for key in (engine, (*engine, *cell)):
                 stored_s.setdefault(key, []).append(float(wall_s))
-    declared_s = declared(experiment)
+    declared_s = cache(partial(declared, experiment))  # which plans its sweep
     expected_s: dict[Run, float | None] = {}
     for run in runs:
         engine = (run.engine, run.clock)
         cell = tuple(run.parameters[key] for key in experiment.sweep)
         times_s = stored_s.get((*engine, *cell)) or stored_s.get(engine)
-        expected_s[run] = mean(times_s) if times_s else declared_s
+        expected_s[run] = mean(times_s) if times_s else declared_s()
     return expected_s
 
 

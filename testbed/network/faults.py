@@ -21,7 +21,7 @@ from weft.testbed.plan.element import (
 from weft.testbed.plan.network_plan import End
 
 
-def fail(network: Handle, name: str, *, silent: bool = False, only_to: str | None = None) -> None:
+def fail(network: Handle, name: str, *, silent: bool = False, only_to: str | None = None) -> float:
     """Fail the link or node called `name`, h0-w0 or h3.
 
     Both ends of a failed link lose their carrier.  All ports of a failed node go down, so that
@@ -33,10 +33,14 @@ def fail(network: Handle, name: str, *, silent: bool = False, only_to: str | Non
         silent: carriers stay, and packets are dropped on arrival, at both ends of each link.
         only_to: in a silent failure of a link, the one end that drops packets.
 
+    Returns:
+        The time (s) of CLOCK_MONOTONIC right before the failure.
+
     Raises:
         ValueError: no such link or node, or `only_to` does not go with them.
     """
     element = parse_element(network.topology, name)
+    failed_s = clock.monotonic()
     if only_to is not None:
         receiver = only_receiver(network.topology, element, only_to, silent=silent)
         (link,) = _links(network, element)
@@ -50,6 +54,7 @@ def fail(network: Handle, name: str, *, silent: bool = False, only_to: str | Non
         for link in _links(network, element):
             for node, _, end in network.both_ends(link):
                 _fail_ends(network, node, [end], silent=silent)
+    return failed_s
 
 
 def _fail_ends(network: Handle, node: int, ends: list[End], *, silent: bool) -> None:

@@ -78,6 +78,7 @@ class EventStream:
         most_cpu_s = READ_SHARE * self._period_s
         self._ports = PortReader(network, shaped=shaped, most_cpu_s=most_cpu_s)
         self._index_links()
+        self._failed_s: dict[str, float] = {}  # when links failed, by name
         self._next_alive_check_s = clock.monotonic() + ALIVE_CHECK_S
 
     def _index_links(self) -> None:
@@ -172,8 +173,22 @@ class EventStream:
         """Return the events since the last call."""
         self.changes.hear(0.0)
         events = [*self.changes.events(), *self._logs.events(), *self._rows.events()]
+        self._time_detections(events)
         events += [*self._pings.turn(), *self._scheme_events(), *self._load_events()]
         return events
+
+    def _time_detections(self, events: list[StreamEvent]) -> None:
+        """Add `noticed_ms` to each loss of a neighbour whose link was seen to fail before."""
+        for event in events:
+            if event["event"] == "link" and event["state"] == UP:
+                self._failed_s.pop(event["link"], None)
+            elif event["event"] == "link":
+                self._failed_s.setdefault(event["link"], event["at_s"])
+            elif event["event"] == "neighbour" and event["state"] == "down":
+                end = self.network.plan.ends[self.network.node(event["node"])][event["port"]]
+                failed_s = self._failed_s.get(self._names[end.link], event["at_s"])
+                if failed_s < event["at_s"]:
+                    event["noticed_ms"] = round(1000 * (event["at_s"] - failed_s), 3)
 
     def _is_up(self) -> bool:
         now = clock.monotonic()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from weft.daemons.core import compiled as module
-from weft.daemons.core.compiled import compiled
+from weft.daemons.core.compiled import compile_s, compiled
 from weft.daemons.proxy import routing as proxy
 from weft.daemons.routing import dr
 from weft.experiments.engines.wiring import compiled_for
@@ -27,6 +27,20 @@ def test_compiled_source_gives_what_it_gives_as_it_stands():
 def test_a_function_is_compiled_once():
     assert compiled_for(DCELL, dr.next_hop) is compiled_for(DCELL, dr.next_hop)
     assert compiled_for(DCELL, dr.next_hop) is compiled_for(FICONN, dr.next_hop)
+
+
+def test_the_time_of_compiling_counts_once():
+    function = compiled(six_times, doubled=trebled)  # a test's own is not cached on disk
+    before = compile_s()
+    assert function(1) == 9
+    after = compile_s()
+    assert after > before
+    assert function(2) == 18
+    assert compile_s() == after
+
+
+def six_times(a: int) -> int:
+    return 3 * doubled(a)
 
 
 def twice(a: int) -> int:

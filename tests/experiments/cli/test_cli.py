@@ -905,10 +905,24 @@ def test_progress_is_plain_lines_where_there_is_no_terminal(monkeypatch):
     monkeypatch.setattr(sys, "stderr", told)
     monkeypatch.setattr(console, "QUIET_S", 0.0)
     runs = quick.EXPERIMENT.runs(seeds=1)
-    with console.Bar("quick", 6, ticking=False) as bar:
+    with console.Bar("quick", 6, ticking=False, beginning="code is compiled") as bar:
+        bar.timer.join()
+        bar.began -= 1000
         for run in runs:
-            bar.ended(run, None)
-    assert re.fullmatch(r"(quick: \d of 6 runs, \d+(\.\d)? ms left\n){5}", told.getvalue())
+            bar.ended(run, None, 1.0, 999.0)  # code that is compiled is not compiled again
+    first, *others = told.getvalue().splitlines()
+    assert first == "quick: 0 of 6 runs, code is compiled"
+    assert others == [
+        f"quick: {count} of 6 runs, {console.duration((6 - count) / count)} left"
+        for count in range(1, 6)
+    ]
+
+
+def test_a_drawing_says_that_it_goes_on(weft, monkeypatch, tmp_path):
+    monkeypatch.setattr(console, "QUIET_S", 0.0)
+    monkeypatch.setattr(console, "_file", lambda: tmp_path / "times.json")
+    status, _, err = weft("topo", "fattree:k=4", "--plot", str(tmp_path / "network.png"))
+    assert (status, err) == (0, ["drawing"])
 
 
 def test_a_table_tells_its_rows_apart_by_parameters_however_long_they_are():

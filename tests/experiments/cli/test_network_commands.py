@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from weft.experiments.cli import cli
-from weft.testbed.linux import netns
+from weft.testbed.linux import clock, netns
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.network import clean
 from weft.testbed.network.network import RunningNetwork
@@ -72,7 +72,10 @@ def test_a_detached_network_from_up_to_down(name):
         in weft("exec", *of_run, "s0.0", "--", "ping", "-c1", "-W2", "10.0.3.2").stdout
     )
 
-    weft("fail", *of_run, "h0-h3")
+    began_s = clock.monotonic()
+    words = weft("fail", *of_run, "h0-h3").stdout.split()
+    assert words[:3] == ["h0-h3", "failed", "at"]
+    assert began_s < float(words[3]) < clock.monotonic()
     wait_until("h0 and h3 noticed", lambda: missing(of_run) == {"h0": 1, "h3": 1})
     assert status(of_run)["failed"] == ["h0-h3"]
     weft("restore", *of_run, "h0-h3")

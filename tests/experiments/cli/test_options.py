@@ -21,7 +21,7 @@ WITHOUT_JSON = {
     "events": "prints JSON always",
     "exec": "prints what the command prints",
     "export": "has --format json",
-    "fail": "prints nothing",
+    "fail": "prints the time",
     "impair": "prints nothing",
     "machines": "prints what the command prints",
     "mn": "prints what the script prints",

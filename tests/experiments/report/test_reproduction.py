@@ -148,7 +148,10 @@ def test_the_command_measures_publishes_and_compares(weft, tmp_path, monkeypatch
     monkeypatch.setattr(provenance, "code", lambda: ("0123456789", False))
     dry = weft(*words, "--dry-run")
     assert "9 runs, 0 of them stored" in dry.err
+    assert "without compiling" in dry.err
     assert weft(*words, "--publish").status == 0
+    claim = weft("claims", "ccrdn-1", "--published", tmp_path / "set", "--json")
+    assert json.loads(claim.out)[0]["again_s"] > 0
     same = weft(*words, "--check")
     assert (same.status, "same to the bit" in same.out) == (0, True)
     path = tmp_path / "set" / "ccrdn_properties.jsonl"

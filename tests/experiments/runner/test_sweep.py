@@ -27,7 +27,7 @@ class Watcher:
     def __init__(self):
         self.seen = []
 
-    def ended(self, run, failure):
+    def ended(self, run, failure, *seconds):
         self.seen.append((run, failure))
 
 

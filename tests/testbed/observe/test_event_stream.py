@@ -55,10 +55,12 @@ def test_a_silent_failure_is_followed_by_its_detection_and_the_loss_of_routes(he
     net = heard.stream.network
     began_s = clock.monotonic()
     net.fail("h0-h3", silent=True)
-    assert heard.await_("link", link="h0-h3", state="silent")["at_s"] > began_s
+    failed = heard.await_("link", link="h0-h3", state="silent")
+    assert failed["at_s"] > began_s
     lost = heard.await_("neighbour", node="h0", neighbour="h3", state="down")
     assert lost["at_s"] > began_s
     assert lost["why"].startswith("silent for ")
+    assert lost["noticed_ms"] == pytest.approx(1000 * (lost["at_s"] - failed["at_s"]), abs=0.001)
     routes = wait_until("the loss", lambda: changes(heard, []))[0]
     assert routes["at_s"] > began_s
     wait_until(
@@ -71,6 +73,7 @@ def test_a_silent_failure_is_followed_by_its_detection_and_the_loss_of_routes(he
     net.restore("h0-h3")
     heard.await_("link", link="h0-h3", state="up")
     heard.await_("neighbour", node="h0", neighbour="h3", state="up")
+    assert not heard.stream._failed_s
     wait_until("the route is back", lambda: changes(heard, ["h0-eth1"]))
 
 
