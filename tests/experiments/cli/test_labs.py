@@ -107,6 +107,11 @@ OWN_FAILING = {
     "too slow hellos": ("", "", "detour:hello_ms=300"),
     "the last router first": (ORDERED, f"{ORDERED}[::-1]", "detour"),
     "always r2": (ORDERED, "sorted({topology.servers + 2} & set(ports) - {peer})", "detour"),
+    "without the last router": (
+        ORDERED,
+        "sorted(set(ports) - {peer, topology.servers + 4} - set(range(topology.servers)))",
+        "detour",
+    ),
     "the next router after the destination": (
         ORDERED,
         f"sorted({ORDERED}, key=lambda node: (node < peer, node))",
