@@ -49,6 +49,7 @@ FLOW_BYTES, PACKET_BYTES, TABLE_BYTES = 1_000, 32, 40
 LEAST_PAYLOAD_BYTES = 1_000
 MOST_WHOLE = 1 << 53  # that a float has exactly
 MOST_SEED = (1 << 64) - 1
+Watch = Callable[[float, float], object]  # share of bytes that have arrived, time
 
 
 class PacketFlows(NamedTuple):
@@ -231,7 +232,7 @@ def simulate(
     flow_control: str = "",
     cut_through: bool = False,
     sample_s: float = math.inf,
-    watch: Callable[[float, float], object] = lambda share, now_s: None,
+    watch: Watch = lambda share, now_s: None,
 ) -> SimulatedFlows:
     """Return what becomes of flows on simulated links.
 
@@ -263,14 +264,13 @@ def simulate(
             not enough; one line says why.
     """
     topology = build(network) if isinstance(network, str) else network
-    listed = flows if isinstance(flows, PacketFlows) else PacketFlows.of(flows)
-    listed.check(topology)
     hosts = transports.transport(transport)
     transports.check_simulated(hosts)
     check_choices(seed, sample_s, deadline_s, hosts.name)
     check_faults(topology, faults, daemons=daemons)
     links = link_specs(topology, link, host_link, own_links)
     passing = switching(flow_control, links, cut_through=cut_through)
+    listed = checked_flows(topology, flows)
     simulation = Simulation(
         topology, scheme, listed, hosts, links, passing, seed, rto_min_us, daemons=daemons
     )
@@ -305,18 +305,23 @@ class Simulation:
         self.control = ControlPlane(topology, scheme, links) if daemons else None
         tables = self.control.forwarding if self.control else forwarding(topology, scheme)
         self.by_routes = tables.next_hops is None and not self.control
-        first = hosts.retransmissions == "first"
-        kinds = simulated_links(links, passing, tables.mark_packets, retransmissions_first=first)
-        self.network = self._network(hosts, links[0], kinds, tables, rto_min_us)
+        self.network = self._network(hosts, links, passing, tables, rto_min_us)
 
     def _network(
-        self, hosts: Transport, link: LinkSpec, kinds: Links, tables: Forwarding, rto_min_us: int
+        self,
+        hosts: Transport,
+        links: Sequence[LinkSpec],
+        passing: Switching,
+        tables: Forwarding,
+        rto_min_us: int,
     ) -> PacketNetwork:
-        frame_bytes, layers = link.frame_bytes, tables.layers
+        frame_bytes, layers = links[0].frame_bytes, tables.layers
+        first = hosts.retransmissions == "first"
+        kinds = simulated_links(links, passing, tables.mark_packets, retransmissions_first=first)
         endpoint = (
             hosts.tcp(frame_bytes, rto_min_us=rto_min_us, one_message=True)
             if self.is_tcp
-            else hosts.ndp(link.rate_bps, frame_bytes, layers=layers, seed=self.seed)
+            else hosts.ndp(links[0].rate_bps, frame_bytes, layers=layers, seed=self.seed)
         )
         return PacketNetwork(
             self.topology, kinds, endpoint, tables.next_hops, self.seed, layers=tables.moves
@@ -327,7 +332,7 @@ class Simulation:
         faults: Sequence[Fault],
         deadline_s: float,
         sample_s: float,
-        watch: Callable[[float, float], object],
+        watch: Watch,
     ) -> SimulatedFlows:
         """Send all flows, and return what became of them."""
         self._begin()
@@ -435,6 +440,15 @@ class Simulation:
             self.network.now_ns / 1e9,
             FlowProgress(times_s, np.minimum(packets * self.payload_bytes, self.flows.size_bytes)),
         )
+
+
+def checked_flows(
+    topology: Topology, flows: PacketFlows | Iterable[Sequence[float]]
+) -> PacketFlows:
+    """Return flows that `topology` can carry; ValueError about the first that it cannot."""
+    listed = flows if isinstance(flows, PacketFlows) else PacketFlows.of(flows)
+    listed.check(topology)
+    return listed
 
 
 def check_choices(seed: int, sample_s: float, deadline_s: float, transport: str) -> None:

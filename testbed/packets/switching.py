@@ -1,4 +1,4 @@
-"""How simulated nodes pass packets on: flow control of links, and cut-through.
+"""Flow control of simulated links, and cut-through.
 
     credits:room_kb=64              a sender has credits for the room behind its link (InfiniBand)
     pause:room_kb=64,resume_kb=32   a node lets it pause above room_kb (IEEE 802.1Qbb), one class

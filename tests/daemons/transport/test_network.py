@@ -206,7 +206,7 @@ def test_a_wire_is_not_trusted_to_lead_to_the_right_host():
 
 def test_a_hashed_flow_stays_on_one_of_the_shortest_paths():
     """The data of each message crosses one core switch, and that of all eight several."""
-    net = network("fattree:k=4", route=hashed)
+    net = network("fattree:k=4", route=lambda topology: hashed(topology, 1))
     for flow in range(8):
         net.send(flow * 10_000_000, 0, 15, flow, 30_000)
     cores: list[set[int]] = []
