@@ -49,7 +49,7 @@ FLOW_BYTES, PACKET_BYTES, TABLE_BYTES = 1_000, 32, 40
 LEAST_PAYLOAD_BYTES = 1_000
 MOST_WHOLE = 1 << 53  # that a float has exactly
 MOST_SEED = (1 << 64) - 1
-Watch = Callable[[float, float], object]  # share of bytes that have arrived, time
+FlowWatch = Callable[[float, float], object]  # share of bytes that have arrived, time
 
 
 class PacketFlows(NamedTuple):
@@ -232,7 +232,7 @@ def simulate(
     flow_control: str = "",
     cut_through: bool = False,
     sample_s: float = math.inf,
-    watch: Watch = lambda share, now_s: None,
+    watch: FlowWatch = lambda share, now_s: None,
 ) -> SimulatedFlows:
     """Return what becomes of flows on simulated links.
 
@@ -332,7 +332,7 @@ class Simulation:
         faults: Sequence[Fault],
         deadline_s: float,
         sample_s: float,
-        watch: Watch,
+        watch: FlowWatch,
     ) -> SimulatedFlows:
         """Send all flows, and return what became of them."""
         self._begin()
