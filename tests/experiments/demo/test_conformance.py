@@ -90,7 +90,7 @@ def test_linux_is_asked_under_the_virtual_clock() -> None:
     class Count:
         runs = 0
 
-        def ended(self, run, failure) -> None:
+        def ended(self, run, failure, *seconds) -> None:
             self.runs += 1
 
     watcher = Count()
