@@ -346,10 +346,11 @@ static void take_room(struct packet_network *n, uint32_t frame)
 /* Free the room of a frame of this length that came over port `over`; nothing if that is NONE. */
 static void free_room(struct packet_network *n, uint32_t over, uint32_t length_bytes)
 {
-	struct link_room *room = &n->rooms[over];
+	struct link_room *room;
 
 	if (over == NONE)
 		return;
+	room = &n->rooms[over];
 	room->held_bytes -= length_bytes;
 	if (!link_of(n, over)->resume_bytes) {
 		tell(n, over, length_bytes);

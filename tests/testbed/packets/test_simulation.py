@@ -197,8 +197,8 @@ def test_a_ring_whose_packets_all_go_round_deadlocks(flow_control: str, transpor
     how = {"transport": transport, "deadline_s": 0.5}
     stuck = simulate(ring(5), "ecmp", rows, flow_control=flow_control, **how)
     assert (stuck.unfinished, stuck.deadlocked) == (10, 15)
-    held = stuck.ports["deadlocked"] > 0
-    assert (stuck.ports["waited_ns"][held] > 0.9e9 * stuck.ended_s).all()
+    in_circle = stuck.ports["deadlocked"] > 0
+    assert (stuck.ports["waited_ns"][in_circle] > 0.9e9 * stuck.ended_s).all()
     line = fail_links(ring(5), [int(np.flatnonzero(ring(5).level > 0)[0])])
     for other, text in ((line, flow_control), (ring(5), "credits:room_kb=3000")):
         passed = simulate(other, "ecmp", rows, flow_control=text, **how)
