@@ -48,7 +48,7 @@ def add_commands(commands: Commands) -> None:
         metavar="SPEC",
         default="",
         help="of all links, which then lose nothing: credits:room_kb=64, or "
-        "pause:room_kb=64,resume_kb=32; default: none",
+        "pause:room_kb=64,resume_kb=32; without it, links drop packets",
     )
     add_flag(parser, "--cut-through", help="let nodes forward a packet while it arrives")
     parser.add_argument("--seed", type=int, metavar="N", default=1, help="default: 1")
