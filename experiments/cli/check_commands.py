@@ -1,4 +1,4 @@
-"""Commands that carry out a lab: check plays it and grades it, apply changes a running network."""
+"""The command that carries out a lab: check plays it and grades it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from weft.experiments.cli.options import (
     add_command,
     add_flag,
     add_json,
-    add_run,
     add_trust,
     seconds,
 )
@@ -90,14 +89,6 @@ def add_commands(commands: Commands) -> None:
         "--gradescope", metavar="FILE", help="write the results as Gradescope's results.json"
     )
     add_trust(parser)
-
-    parser = add_command(
-        commands, "apply", apply, "change the links of a running network to those of a lab"
-    )
-    parser.add_argument("lab", metavar="LAB", help="file such as lab.yaml")
-    add_flag(parser, "--dry-run", help="print the changes and make none")
-    add_json(parser)
-    add_run(parser)
 
 
 def check(arguments: Namespace) -> int:
@@ -349,24 +340,3 @@ def _on_virtual_kernel(
     if status:
         raise FailedInside(messages.last or f"it ended with status {status}", status)
     return received(exchange.report, len(lab.checks))
-
-
-def apply(arguments: Namespace) -> int:
-    """Print how a running network's links differ from a lab, and change them."""
-    from weft.experiments.cli.lab_commands import text_of
-    from weft.testbed.labs import link_changes
-    from weft.testbed.labs.lab_file import parse
-    from weft.testbed.network.network import RunningNetwork
-
-    lab = parse(text_of(arguments.lab), name=arguments.lab)
-    network = RunningNetwork.open(arguments.run)
-    changes = link_changes.changes(network, lab)
-    if arguments.json:
-        print(json.dumps([change.row() for change in changes]))
-    else:
-        print(*changes, sep="\n", end="\n" * bool(changes))
-    if not changes:
-        print(f"{network.run.id} has the links of {arguments.lab}", file=sys.stderr)
-    if not arguments.dry_run:
-        link_changes.apply(network, changes)
-    return 0

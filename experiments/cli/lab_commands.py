@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from weft.experiments.cli.options import (
     Commands,
@@ -164,15 +164,13 @@ def create(lab: Lab, scheme: str, progress: Callable[[str], None]) -> RunningNet
     """Bring the network of `lab` up; `progress` is called with each stage as it begins."""
     from weft.testbed.network.network import RunningNetwork
 
-    return RunningNetwork.create(
-        lab.topology,
-        lab.link,
-        host_link=lab.host_link,
-        own_links=lab.own_links,
-        scheme=scheme,
-        packed=lab.packed,
-        progress=progress,
-    )
+    return RunningNetwork.create(lab.topology, scheme=scheme, progress=progress, **settings(lab))
+
+
+def settings(lab: Lab) -> dict[str, Any]:
+    """Return the arguments of RunningNetwork.create() that `lab` gives, but topology and scheme."""
+    names = ("link", "host_link", "own_links", "packed")
+    return {name: getattr(lab, name) for name in names}
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from argparse import REMAINDER, Namespace
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from weft.experiments.cli.options import (
@@ -162,10 +163,7 @@ def up(arguments: Namespace) -> int:
         virtual_up.check_lab(lab, arguments)
         return virtual_up.up(arguments)
     settings = {
-        "link": lab.link,
-        "host_link": lab.host_link,
-        "own_links": lab.own_links,
-        "packed": lab.packed,
+        **lab_commands.settings(lab),
         "authenticated": not arguments.unauthenticated,
         "restart": not arguments.no_restart,
         "outwards": arguments.nat,
@@ -196,8 +194,13 @@ def checked_scheme(lab: Lab, arguments: Namespace) -> str:
     return routing
 
 
-def _detach(lab: Lab, routing: str, settings: dict[str, Any], arguments: Namespace) -> int:
-    from weft.experiments.cli.watch_commands import show_view
+def bring_up_detached(
+    lab: Lab, routing: str, name: str | None, settings: Mapping[str, Any]
+) -> RunningNetwork:
+    """Bring the network of `lab` up as run `name`, which outlives this process, with its commands.
+
+    settings: arguments of RunningNetwork.create().
+    """
     from weft.experiments.runner.console import stages
     from weft.testbed.labs import running_lab
     from weft.testbed.network.network import RunningNetwork
@@ -206,7 +209,7 @@ def _detach(lab: Lab, routing: str, settings: dict[str, Any], arguments: Namespa
         network = RunningNetwork.create(
             lab.topology,
             scheme=routing,
-            name=arguments.detach,
+            name=name,
             detached=True,
             progress=progress,
             **settings,
@@ -216,6 +219,13 @@ def _detach(lab: Lab, routing: str, settings: dict[str, Any], arguments: Namespa
         except BaseException:
             network.down()
             raise
+    return network
+
+
+def _detach(lab: Lab, routing: str, settings: dict[str, Any], arguments: Namespace) -> int:
+    from weft.experiments.cli.watch_commands import show_view
+
+    network = bring_up_detached(lab, routing, arguments.detach, settings)
     if arguments.json:
         print(json.dumps(network_facts(network)))
     else:

@@ -1,4 +1,4 @@
-"""Differences between the links of a running network and those of a lab, and their removal."""
+"""Differences between a running network and a lab, and the removal of those that links have."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from weft.daemons.core.registry import usual
 from weft.testbed.labs.lab_file import Lab, link_keys
 from weft.testbed.labs.running_lab import lab_of
 from weft.testbed.network import faults
@@ -15,6 +14,7 @@ from weft.testbed.network.network import RunningNetwork
 from weft.topologies.core.link import LinkSpec
 
 FIELDS = ("rate_bps", "queue_packets", "delay_us", "loss_ppb")
+FIXED_FIELDS = {"trim": "trim_packets", "mtu": "mtu_bytes"}  # by key of a lab
 
 
 @dataclass(frozen=True)
@@ -75,79 +75,124 @@ class LinkStateChange:
         return f"{self.name}: down -> up" if self.up else f"{self.name}: up -> down"
 
 
-def changes(network: RunningNetwork, lab: Lab) -> list[LinkChange | LinkStateChange]:
-    """Return the changes after which the links of `network` are those of `lab`.
+@dataclass(frozen=True)
+class FixedChange:
+    """A difference that only a new network removes.
+
+    kind: "run", "node" or "link", of what is called `name`.
+    key, before, after: what differs; None: there is none.
+    """
+
+    kind: str
+    name: str
+    key: str
+    before: Any
+    after: Any
+
+    def row(self) -> dict[str, Any]:
+        """Return what differs, before and after; JSON-able."""
+        before, after = {self.key: self.before}, {self.key: self.after}
+        return {self.kind: self.name, "before": before, "after": after, "replaces": True}
+
+    def __str__(self) -> str:
+        before, after = ("none" if value is None else value for value in (self.before, self.after))
+        return f"{self.name}: {self.key} {before} -> {after}"
+
+
+Change = LinkChange | LinkStateChange | FixedChange
+
+
+def changes(network: RunningNetwork, lab: Lab, *, replace: bool = False) -> list[Change]:
+    """Return the changes after which `network` is that of `lab`.
 
     Links that the lab lacks fail, also all those of nodes that it lacks; failed ones that it has
     are restored.
 
+    Args:
+        network: the run.
+        lab: the file, with the options of the run; see running_lab.with_options_of().
+        replace: a new network may take the place of the run, without what the lab lacks.
+
     Raises:
-        ValueError: the lab has other nodes or further links, or the two differ in more than rate,
-            queue, delay and loss of links.
+        ValueError: a link has a rate now and none in the lab, and the run is not replaced.
     """
     running = lab_of(network)
-    if running.scheme != (scheme := lab.scheme or usual(lab.topology)):
-        raise ValueError(
-            f"the run has scheme {running.scheme}, the lab {scheme}: apply changes links only; "
-            "weft scheme changes that of a data plane, others need weft down and weft up"
-        )
-    counterparts = _counterparts(running, lab)
-    differing: list[LinkChange | LinkStateChange] = []
+    differing: list[Change] = []
+    if running.scheme != lab.scheme:
+        differing.append(FixedChange("run", network.run.id, "scheme", running.scheme, lab.scheme))
+    counterparts, new_links = _counterparts(running, lab)
+    differing += _node_changes(running, lab, replace=replace)
+    differing += [FixedChange("link", name, "state", None, "up") for name in new_links]
     for link, of_lab in counterparts.items():
-        change = _change(running, lab, link, of_lab)
-        differing += [change] if change else []
+        differing += _link_changes(running, lab, (link, of_lab), replace=replace)
     failed = set(faults.inspect(network).failed)
     for link in range(len(running.topology.links)):
-        if (link in failed) == (link in counterparts):
-            name = running.topology.link_name(link)
+        name = running.topology.link_name(link)
+        if replace and link not in counterparts:
+            differing.append(FixedChange("link", name, "state", "up", None))
+        elif (link in failed) == (link in counterparts):
             differing.append(LinkStateChange(name, up=link in counterparts))
     return differing
 
 
-def _change(running: Lab, lab: Lab, link: int, of_lab: int) -> LinkChange | None:
-    """Return the change of a link of the run to its counterpart `of_lab`; None if they agree."""
+def _node_changes(running: Lab, lab: Lab, *, replace: bool) -> list[Change]:
+    """Return the nodes that the run lacks, or has of another kind; if `replace`, further ones."""
+    before, after = _kinds(running), _kinds(lab)
+    names = [*after, *(name for name in before if replace and name not in after)]
+    return [
+        FixedChange("node", name, "kind", before.get(name), after.get(name))
+        for name in names
+        if before.get(name) != after.get(name)
+    ]
+
+
+def _kinds(lab: Lab) -> dict[str, str]:
+    """Return "host" or "switch" by the name of each node, in order."""
+    servers = lab.topology.servers
+    return {name: "host" if node < servers else "switch" for node, name in enumerate(_names(lab))}
+
+
+def _link_changes(running: Lab, lab: Lab, links: tuple[int, int], *, replace: bool) -> list[Change]:
+    """Return how a link of the run, the first of `links`, differs from its counterpart."""
+    link, of_lab = links
     name = running.topology.link_name(link)
     before, after = link_of(running, link), link_of(lab, of_lab)
     if before == after:
-        return None
+        return []
     if after is None:
-        raise ValueError(f"{name} has no rate in the lab: weft impair {name} --clear first")
-    fixed = before or LinkSpec(rate_bps=after.rate_bps, queue_packets=after.queue_packets)
-    for key in ("trim_packets", "mtu_bytes"):
-        if getattr(fixed, key) != getattr(after, key):
-            raise ValueError(f"{name}: {key} is fixed while a network runs: bring it up anew")
-    return LinkChange(name, before, after)
+        if not replace:
+            raise ValueError(
+                f"{name} has no rate in the lab: weft impair {name} --clear restores the planned "
+                "link, --replace brings the lab up in place of the run"
+            )
+        assert before
+        return [FixedChange("link", name, "rate", link_keys(before)["rate"], None)]
+    planned = before or LinkSpec(rate_bps=after.rate_bps, queue_packets=after.queue_packets)
+    fixed: list[Change] = [
+        FixedChange("link", name, key, getattr(planned, field), getattr(after, field))
+        for key, field in FIXED_FIELDS.items()
+        if getattr(planned, field) != getattr(after, field)
+    ]
+    change = LinkChange(name, before, after)
+    return fixed if change.impairment() == Impairment() else [*fixed, change]
 
 
-def _counterparts(running: Lab, lab: Lab) -> dict[int, int]:
+def _counterparts(running: Lab, lab: Lab) -> tuple[dict[int, int], list[str]]:
     """Return the lab's link for each link of the run that it has, by the names of their ends.
 
     Of parallel links the lab has the first ones.
 
-    Raises:
-        ValueError: the lab has a node or a link that the run lacks.
+    Returns:
+        These, and the names of links that the run lacks.
     """
-    kinds = {name: node < running.topology.servers for node, name in enumerate(_names(running))}
-    for node, name in enumerate(_names(lab)):
-        if kinds.get(name) != (node < lab.topology.servers):
-            raise ValueError(
-                f"node {name} is not one of the run ({running.topology.spec}): nodes are made when "
-                "a network comes up; bring the lab up by weft up"
-            )
     wanted = _links_by_ends(lab)
     counterparts: dict[int, int] = {}
     for ends, links in _links_by_ends(running).items():
-        of_lab = wanted.pop(ends, [])
-        if len(of_lab) > len(links):
-            wanted[ends] = of_lab
+        of_lab = wanted.get(ends, [])
         counterparts.update(zip(links, of_lab, strict=False))
-    if wanted:
-        name = "-".join(sorted(next(iter(wanted))))
-        raise ValueError(
-            f"link {name} is not one of the run ({running.topology.spec}): links are made when a "
-            "network comes up; bring the lab up by weft up"
-        )
-    return counterparts
+        wanted[ends] = of_lab[len(links) :]
+    new_links = sorted(link for links in wanted.values() for link in links)
+    return counterparts, [lab.topology.link_name(link) for link in new_links]
 
 
 def _links_by_ends(lab: Lab) -> dict[frozenset[str], list[int]]:
@@ -163,8 +208,8 @@ def _names(lab: Lab) -> list[str]:
     return [lab.topology.naming.label(node) for node in range(lab.topology.nodes)]
 
 
-def apply(network: RunningNetwork, differing: Sequence[LinkChange | LinkStateChange]) -> None:
-    """Make the changes; packets in queues stay.
+def apply(network: RunningNetwork, differing: Sequence[Change]) -> None:
+    """Make the changes, none of which is fixed; packets in queues stay.
 
     Raises:
         ValueError: the kernel lacks netem for a delay, or the scheme excludes delays.
@@ -173,7 +218,5 @@ def apply(network: RunningNetwork, differing: Sequence[LinkChange | LinkStateCha
     for change in differing:
         if isinstance(change, LinkChange):
             network.impair(change.name, change.impairment())
-        elif change.up:
-            network.restore(change.name)
-        else:
-            network.fail(change.name)
+        elif isinstance(change, LinkStateChange):
+            (network.restore if change.up else network.fail)(change.name)

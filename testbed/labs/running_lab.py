@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import IO
 
+from weft.testbed.labs.containerlab_file import is_containerlab
 from weft.testbed.labs.judgement import last_line
 from weft.testbed.labs.lab_file import Lab
 from weft.testbed.network import impair
@@ -44,6 +45,20 @@ def lab_of(network: RunningNetwork) -> Lab:
         packed=journal.get("packed"),
         commands=commands,
     )
+
+
+def with_options_of(network: RunningNetwork, lab: Lab) -> Lab:
+    """Return `lab` with those options of `weft up` that it leaves open as the run has them.
+
+    These are the scheme, the number of processes that share daemons and, of a file of
+    containerlab, the links.
+    """
+    running = network.run.journal
+    scheme, packed = lab.scheme or running["scheme"], lab.packed
+    lab = replace(lab, scheme=scheme, packed=running["packed"] if packed is None else packed)
+    if not is_containerlab(lab.topology.spec):
+        return lab
+    return replace(lab, link=network.plan.link, host_link=network.plan.host_link)
 
 
 def _readable(link: LinkSpec | None) -> LinkSpec | None:

@@ -204,6 +204,8 @@ def journal(
         "static": plan.static,
         "authenticated": options.authenticated,
         "packed": options.packed,
+        "detached": options.detached,
+        "restart": options.restart,
         "outwards": options.outwards,
         "part": asdict(plan.part) if plan.part else None,
         **own_graph(plan),

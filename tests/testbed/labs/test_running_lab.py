@@ -35,9 +35,9 @@ def weft(*words):
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def pinged(network, *options):
+def pinged(network, *options, end="gen.0"):
     space = network.plan.namespace(0)
-    command = ["ip", "netns", "exec", space, "ping", "-q", *options, "gen.0"]
+    command = ["ip", "netns", "exec", space, "ping", "-q", *options, end]
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
 
@@ -101,14 +101,18 @@ def test_a_running_network_gets_the_links_of_a_file(tmp_path, run_name):
         again = apply(changed)
         assert (again.returncode, again.stdout) == (0, "")
         for text, reason in (
-            (changed.replace("static", "ecmp"), "the run has scheme static, the lab ecmp"),
-            (changed.replace("gen: {hosts: 1}", "gen: {hosts: 2}"), "node gen.1 is not one of the"),
-            (f"{changed}  - {{ends: zur-gen}}\n", "link gen-zur is not one of the run"),
-            (changed.replace("4000", "5000"), "mtu_bytes is fixed while a network runs"),
+            (changed.replace("static", "ecmp"), f"{run_name}: scheme static -> ecmp"),
+            (changed.replace("gen: {hosts: 1}", "gen: {hosts: 2}"), "gen.1: kind none -> host"),
+            (f"{changed}  - {{ends: zur-gen}}\n", "zur-gen:3: state none -> up"),
+            (changed.replace("4000", "5000"), "zur-gen: mtu 4000 -> 5000"),
         ):
             refused = apply(text)
-            assert refused.returncode == 2
+            assert (refused.returncode, refused.stdout) == (2, "")
             assert reason in refused.stderr
+            assert "only a new network has this; --replace takes run" in refused.stderr
+            not_detached = apply(text, "--replace")
+            assert not_detached.returncode == 2
+            assert f"run {run_name} ends with its process" in not_detached.stderr
     finally:
         network.down()
 
@@ -149,6 +153,77 @@ def test_a_running_network_loses_links_and_nodes_that_a_file_lacks(tmp_path, run
         assert failed() == set()
     finally:
         network.down()
+
+
+@pytest.mark.kernel
+def test_a_network_of_other_nodes_takes_the_place_of_a_running_one(tmp_path, run_name):
+    file = tmp_path / "lab.yaml"
+    before = "topology: dcell:n=3,k=1\nscheme: dr\nlink: {rate: 20mbit, queue: 100}\n"
+    without_scheme = (
+        "nodes: {w0: {hosts: 1}, c: {hosts: 2}}\nlinks: [{ends: w0-c}]\n"
+        "commands: {w0.0: ['echo begun']}\n"
+    )
+    after = f"{without_scheme}scheme: bfs\n"
+
+    def apply(text, *words):
+        file.write_text(text)
+        return weft("apply", str(file), "--run", run_name, *words)
+
+    def names():
+        network = RunningNetwork.open(run_name)
+        return [network.topology.naming.label(node) for node in range(network.topology.nodes)]
+
+    file.write_text(before)
+    options = ["--packed", "1", "--unauthenticated", "--no-restart"]
+    done = weft("up", str(file), *options, "--detach", run_name)
+    assert done.returncode == 0, done.stderr
+    first = RunningNetwork.open(run_name)
+    try:
+        pid = first.run.journal["pid"]
+        for text, words, reason in (
+            (after, [], "w0.0: kind none -> host"),
+            (after.replace("w0-c", "w0-d"), ["--replace", "--trust"], "no node"),
+            (without_scheme, ["--replace", "--trust"], "dr"),
+            (after, ["--replace"], "add --trust"),
+        ):
+            refused = apply(text, *words)
+            assert refused.returncode == 2, refused.stderr
+            assert reason in refused.stderr
+            assert first.run.journal["pid"] == pid
+        dry = apply(after, "--replace", "--dry-run", "--json")
+        assert dry.returncode == 0, dry.stderr
+        rows = json.loads(dry.stdout)
+        nodes = {row["node"]: (row["before"], row["after"]) for row in rows if "node" in row}
+        assert nodes["c.1"] == ({"kind": None}, {"kind": "host"})
+        assert nodes["w1"] == ({"kind": "switch"}, {"kind": None})
+        assert all(row["replaces"] for row in rows)
+        assert names()[-3:] == ["w1", "w2", "w3"]
+        assert first.run.journal["pid"] == pid
+
+        done = apply(after, "--replace", "--trust")
+        assert done.returncode == 0, done.stderr
+        assert "c.1: kind none -> host" in done.stdout.splitlines()
+        assert f"{run_name} is up" in done.stderr
+        assert names() == ["w0.0", "c.0", "c.1", "w0", "c"]
+        second = RunningNetwork.open(run_name)
+        kept = {"scheme": "bfs", "packed": 1, "authenticated": False, "restart": False}
+        assert {key: second.run.journal[key] for key in kept} == kept
+        assert " 0% packet loss" in pinged(second, "-c2", "-i0.2", end="c.1")
+        assert (second.run.directory / "w0.0.out").read_text() == "begun\n"
+        assert apply(without_scheme, "--replace").stdout == ""
+
+        fails = after.replace("echo begun", "echo no such luck; exit 3").replace(
+            "hosts: 2", "hosts: 1"
+        )
+        failed = apply(fails, "--replace", "--trust")
+        assert failed.returncode == 1
+        assert failed.stderr.splitlines()[-1].startswith(
+            f"weft: run {run_name} is down, and {file} did not come up: command of w0.0"
+        )
+        assert run_name not in [one.id for one in run.runs()]
+    finally:
+        if run_name in [one.id for one in run.runs()]:
+            RunningNetwork.open(run_name).down()
 
 
 @pytest.mark.kernel
