@@ -46,9 +46,9 @@ def add_commands(commands: Commands) -> None:
     parser.add_argument(
         "--flow-control",
         metavar="SPEC",
-        default="",
+        default="none",
         help="of all links, which then lose nothing: credits:room_kb=64, or "
-        "pause:room_kb=64,resume_kb=32; without it, links drop packets",
+        "pause:room_kb=64,resume_kb=32; default: none, links drop packets",
     )
     add_flag(parser, "--cut-through", help="let nodes forward a packet while it arrives")
     parser.add_argument("--seed", type=int, metavar="N", default=1, help="default: 1")
@@ -144,7 +144,7 @@ def simulate(arguments: Namespace) -> int:
     outcome = _simulated(lab, scheme, arguments)
     per_s = outcome.transmissions / (clock.monotonic() - began_s)
     row = {"scheme": scheme, "transport": arguments.transport, **_summary(outcome)}
-    if arguments.flow_control:
+    if arguments.flow_control != "none":
         row |= _waiting(outcome)
     row["transmissions_per_s"] = round(per_s)
     if arguments.json:

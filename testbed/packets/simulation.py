@@ -29,7 +29,7 @@ from weft.testbed.packets import transport as transports
 from weft.testbed.packets.control_plane import ControlPlane
 from weft.testbed.packets.forwarding import FlowRoutes, Forwarding, check_forwarding, forwarding
 from weft.testbed.packets.network import Links, PacketLink, PacketNetwork
-from weft.testbed.packets.switching import Switching, switching
+from weft.testbed.packets.switching import NONE, Switching, switching
 from weft.testbed.packets.transport import Transport
 from weft.topologies import build
 from weft.topologies.core.failures import fail_links
@@ -229,7 +229,7 @@ def simulate(
     daemons: bool = False,
     deadline_s: float = 60.0,
     rto_min_us: int = RTO_MIN_US,
-    flow_control: str = "",
+    flow_control: str = NONE,
     cut_through: bool = False,
     sample_s: float = math.inf,
     watch: FlowWatch = lambda share, now_s: None,
@@ -254,7 +254,7 @@ def simulate(
             the first flow, and change routes as they find failures.
         deadline_s: simulated time at which the simulation ends at the latest.
         rto_min_us: TCP's least retransmission timeout.
-        flow_control: of all links, with which none loses packets (switching.py); empty: none.
+        flow_control: of all links, with which none loses packets (switching.py).
         cut_through: True if nodes forward a packet while it arrives; links then have one rate.
         sample_s: time between samples of the progress of TCP's flows; infinite: none.
         watch: called now and then with the share of bytes that have arrived, and the time.

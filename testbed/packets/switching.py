@@ -14,6 +14,7 @@ from typing import NamedTuple
 from weft.topologies.core.grammar import integer, parse, unknown
 from weft.topologies.core.link import LinkSpec
 
+NONE = "none"  # links lose packets
 ROOM_KB, MOST_KB = 64, 1_000_000
 PARAMETERS = {"credits": ("room_kb",), "pause": ("room_kb", "resume_kb")}
 HEAD_BYTES = 64  # of a frame, that a node has read when it forwards under cut-through
@@ -36,7 +37,7 @@ def switching(flow_control: str, links: Sequence[LinkSpec], *, cut_through: bool
     """Return how nodes pass packets on.
 
     Args:
-        flow_control: as above; empty: none.
+        flow_control: as above, or NONE.
         links: all links of the network.
         cut_through: True if a node forwards a packet as soon as it has its first HEAD_BYTES.
 
@@ -47,11 +48,12 @@ def switching(flow_control: str, links: Sequence[LinkSpec], *, cut_through: bool
     if cut_through and len(rates) > 1:
         raise ValueError("cut-through needs links of one rate: a faster one would run dry")
     head_bytes = HEAD_BYTES if cut_through else 0
-    if not flow_control:
+    if flow_control == NONE:
         return Switching(cut_through_bytes=head_bytes)
+    kind = flow_control.partition(":")[0]
+    if kind not in PARAMETERS:
+        raise ValueError(unknown("flow control", kind, [NONE, *PARAMETERS]))
     name, settings = parse(flow_control)
-    if name not in PARAMETERS:
-        raise ValueError(unknown("flow control", name, PARAMETERS))
     for key in settings:
         if key not in PARAMETERS[name]:
             raise ValueError(unknown(f"parameter of {name}", key, PARAMETERS[name]))

@@ -135,15 +135,19 @@ class AddressLayout:
         """Return the node with this label; ValueError if a digit is out of range or missing."""
         if len(digits) != len(self.radices):
             raise ValueError(
-                f"label {spelled(digits)} has {len(digits)} digits, expected {len(self.radices)}"
+                f"no label {spelled(digits)}: they are {spelled([0] * len(self.radices))} .. "
+                f"{spelled(self._last_label())}"
             )
         number = 0
         for digit, radix in zip(digits, self.radices, strict=True):
             if not 0 <= digit < radix:
-                most = spelled([radix - 1 for radix in self.radices])
+                most = spelled(self._last_label())
                 raise ValueError(f"label {spelled(digits)}: its digits are at most {most}")
             number = number * radix + digit
         return number
+
+    def _last_label(self) -> list[int]:
+        return [radix - 1 for radix in self.radices]
 
 
 class Naming(ABC):

@@ -281,6 +281,7 @@ def test_cut_through_saves_the_time_of_a_packet_at_each_switch() -> None:
     ("words", "reason"),
     [
         ({"flow_control": "xon"}, "no flow control 'xon'"),
+        ({"flow_control": ""}, "no flow control '' \\(there are: credits, none, pause\\)"),
         ({"flow_control": "credits:resume_kb=3"}, "parameter of credits"),
         ({"flow_control": "credits:room_kb=1"}, "a packet of 1514 bytes needs room"),
         ({"flow_control": "pause:room_kb=9,resume_kb=10"}, "resume_kb"),
