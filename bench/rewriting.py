@@ -22,10 +22,11 @@ from bench.forwarding import Chains, arrived, hops_ns
 from bench.report import Line, arguments, show, stay_on_one_processor
 from weft.daemons.core.actions import FiveTuple, SetFlowRewrite, SetPrefixRewrite
 from weft.daemons.routing import first_octets, proxy_addresses
-from weft.testbed.data_plane import transit_program
+from weft.testbed.data_plane import transit_rewrite
 from weft.testbed.data_plane.flow_rewrite import FlowRewriting
 from weft.testbed.data_plane.prefix_rewrite import PrefixRewriting
 from weft.testbed.data_plane.source_rewrite import SourceRewriting
+from weft.testbed.data_plane.transit_rewrite import TransitMaps
 from weft.testbed.linux import fib, netlink, netns
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.plan.network_plan import End
@@ -94,7 +95,7 @@ def dfr(octet: int) -> Equip:
 
     def equip(network: RunningNetwork, stack: ExitStack, _: int) -> int:
         lead(network, {PASSING, BEFORE, AFTER})
-        transit_maps = stack.enter_context(closing(transit_program.of(network)))
+        transit_maps = stack.enter_context(closing(TransitMaps(transit_rewrite.ensure(network))))
         others = [first_octets.all_addresses(other) for other in OCTETS[8::4]]
         destinations = network.plan.address(1) & ~255
         for node, _ in routers(network):
@@ -114,7 +115,7 @@ def dfr(octet: int) -> Equip:
 def tar(network: RunningNetwork, stack: ExitStack, first_port: int) -> int:
     """Let routers know THOUSANDS of flows, from `first_port` on, which carry ONWARD."""
     lead(network, {ONWARD})
-    transit_maps = stack.enter_context(closing(transit_program.of(network)))
+    transit_maps = stack.enter_context(closing(TransitMaps(transit_rewrite.ensure(network))))
     ends = network.plan.address(0), network.plan.address(1)
     ports = [(first_port + i & 0xFFFF) << 16 | PORT for i in range(THOUSANDS)]
     flows = [FiveTuple(*ends, socket.IPPROTO_UDP, port) for port in ports]

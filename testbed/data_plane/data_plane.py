@@ -31,13 +31,11 @@ from weft.daemons.fatpaths.layers import intact_distances
 from weft.daemons.routing import selection
 from weft.daemons.routing.candidates import candidates
 from weft.daemons.transport.packets import TRIMMED, TRIMMED_AT_HOST
-from weft.testbed.data_plane import plane_program, port_filters
-from weft.testbed.data_plane.counter_map import CounterMap, MapSource
+from weft.testbed.data_plane import plane_program, port_programs
 from weft.testbed.data_plane.groups import Groups
-from weft.testbed.data_plane.plane_program import PRIORITY, PROGRAM
-from weft.testbed.data_plane.plane_records import COUNTERS, PORT
+from weft.testbed.data_plane.plane_program import COUNTERS, PORT, PRIORITY, PROGRAM
 from weft.testbed.data_plane.plane_tables import PlaneTables
-from weft.testbed.data_plane.port_filters import PortFilter, attach_at_ports
+from weft.testbed.data_plane.port_programs import CounterMap, MapSource, PortFilter, attach_at_ports
 from weft.testbed.linux import fib, libbpf, netlink, netns, tc
 from weft.testbed.linux.closing import Closing
 from weft.testbed.plan.network_plan import mac
@@ -190,7 +188,7 @@ class DataPlane(Closing):
         """Detach the program; the switches' kernels forward again."""
         for node in self.switches:
             ports = [port for port, *_ in self.net.topology.ports(node)]
-            port_filters.detach(self.net, node, ports, tc.INGRESS_HOOK, PRIORITY)
+            port_programs.detach(self.net, node, ports, tc.INGRESS_HOOK, PRIORITY)
 
     def close(self) -> None:
         """Close program and maps; an attached program stays."""
@@ -400,7 +398,7 @@ def program_of(net: NetworkHandle) -> int | None:
     ports = switch_ports(net)
     if not ports:
         return None
-    return port_filters.program_at(net, *ports[0], PRIORITY)
+    return port_programs.program_at(net, *ports[0], PRIORITY)
 
 
 def switch_ports(net: NetworkHandle) -> list[tuple[int, int]]:

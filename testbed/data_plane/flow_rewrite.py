@@ -42,7 +42,7 @@ from weft.testbed.data_plane.source_rewrite import (
     store_destination,
     tables,
 )
-from weft.testbed.data_plane.transit_rewrite import By, TransitRewriting
+from weft.testbed.data_plane.transit_rewrite import OctetKey, TransitRewriting
 from weft.testbed.linux import netlink, nft
 from weft.testbed.linux.netlink import NetlinkMessage
 
@@ -128,7 +128,7 @@ class FlowRewriting(OwnPackets):
         self._address = address
         self._flows = Elements(self._tables, _element)
         self._transit = transit
-        transit.begin(By.FLOW)
+        transit.begin(OctetKey.FLOW)
 
     def set(self, changes: Iterable[SetFlowRewrite]) -> None:
         """Apply these changes, and those refused before.

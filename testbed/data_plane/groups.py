@@ -1,7 +1,12 @@
-"""Routes of one switch in the data plane's maps: prefixes, and groups of candidate ports.
+"""Routes of one switch: in the data plane's maps, and in the kernel's forwarding table.
 
-Prefixes with the same ports share a group.  When a port fails, one write of a group changes all of
-its routes, and no packet meets a half-written route (select_maps.h).
+The data plane forwards; the kernel answers what is left to it (traceroute, refusals), and forwards
+under `ecmp`.  So both hold the same routes.  The maps come first, since they are what packets wait
+for.
+
+In the maps a prefix has a group of candidate ports, and prefixes with the same ports share one.
+When a port fails, one write of a group changes all of its routes, and no packet meets a
+half-written route (select_maps.h).
 
 A packet may hold the number of a group while the group is rewritten or freed.  So a number is used
 again only after the program has finished with all packets of that time (`settle`).  A group that a
@@ -15,8 +20,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from weft.testbed.data_plane.plane_records import CANDIDATES
-from weft.testbed.linux import clock
+from weft.daemons.core.actions import Hop, SetRoute
+from weft.testbed.data_plane.plane_program import CANDIDATES
+from weft.testbed.linux import clock, netlink
+from weft.testbed.linux.fib import KernelFib
+from weft.testbed.linux.interface import NodeInterfaces
+from weft.testbed.linux.netlink import NetlinkMessage
 from weft.topologies.core.address import Prefix
 
 JUST_S = 1.0  # longer than the program handles a packet
@@ -191,3 +200,26 @@ def by_switch(routes: MapEntries) -> dict[int, list[tuple[Prefix, int]]]:
         (group,) = routes[key]
         entries[switch].append((Prefix(int.from_bytes(network, "big"), length - 32), group))
     return entries
+
+
+class SwitchFib(KernelFib):
+    """The routes of one switch's daemon, `groups` being its part of the data plane's maps."""
+
+    def __init__(self, socket: netlink.Socket, interfaces: NodeInterfaces, groups: Groups) -> None:
+        super().__init__(socket, interfaces)
+        self._groups = groups
+
+    def count(self) -> int:
+        # The kernel drops routes with their devices, and the maps do not.
+        return max(super().count(), len(self._groups.table()))
+
+    def set(self, changes: Sequence[SetRoute]) -> None:
+        self._groups.set({change.prefix: self._indexes(change.hops) for change in changes})
+        super().set(changes)
+
+    def reconcile(self) -> list[NetlinkMessage]:
+        self._groups.replace({prefix: self._indexes(hops) for prefix, hops in self.desired.items()})
+        return super().reconcile()
+
+    def _indexes(self, hops: tuple[Hop, ...]) -> list[int]:
+        return [self._interfaces.ports[hop.port].ifindex for hop in hops]

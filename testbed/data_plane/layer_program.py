@@ -15,8 +15,12 @@ from contextlib import closing
 from typing import Any, NamedTuple
 
 from weft.daemons.fatpaths.forwarding import MOST_LAYERS
-from weft.testbed.data_plane.counter_map import CounterMap
-from weft.testbed.data_plane.port_filters import PortFilter, attach_at_ports, program_at
+from weft.testbed.data_plane.port_programs import (
+    CounterMap,
+    PortFilter,
+    attach_at_ports,
+    program_at,
+)
 from weft.testbed.linux import btf, libbpf, tc
 from weft.testbed.runs.network_handle import NetworkHandle
 

@@ -15,7 +15,6 @@
 #include <bpf/bpf_helpers.h>
 
 #include "layer_choice.h"
-#include "map.h"
 #include "packet.h"
 
 #define SERVERS 10     /* first octet of a server's address */

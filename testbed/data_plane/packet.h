@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* Steps on a packet that several programs share. */
+/* Declaration of maps, and steps on a packet, that several programs share. */
 #pragma once
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -10,6 +10,16 @@
 #include <linux/pkt_cls.h>
 #include <linux/tcp.h>
 #include <linux/udp.h>
+
+/* Declaration of a BPF map. */
+#define MAP(name, kind, entries, flags, key_type, value_type)                                      \
+	struct {                                                                                   \
+		__uint(type, BPF_MAP_TYPE_##kind);                                                 \
+		__uint(max_entries, entries);                                                      \
+		__uint(map_flags, flags);                                                          \
+		__type(key, key_type);                                                             \
+		__type(value, value_type);                                                         \
+	} name SEC(".maps")
 
 #define FRAGMENT_OFFSET 0x1fff
 #define FRAGMENT 0x3fff /* FRAGMENT_OFFSET and the flag "more fragments" */

@@ -8,7 +8,7 @@ Several processes write the maps without locks, because each entry has one write
 daemon writes that switch's entries of `routes` and `generations`, and its range of `groups`.
 data_plane.py writes `switches` and `ports`.
 
-A protocol returns SetRoute(prefix, hops); SwitchFib (switch_fib.py) writes it to the kernel's
+A protocol returns SetRoute(prefix, hops); SwitchFib writes it to the kernel's
 routes and here. A route has up to 64 hops, in the order in which D-mod-k and round robin count
 them; a hop listed twice gets twice the share. A longer prefix overrides a shorter one. A route
 without hops is left to the kernel, which answers "no route to host".
@@ -25,9 +25,8 @@ from functools import partial
 from typing import NamedTuple
 
 from weft.daemons.core.actions import FiveTuple
-from weft.testbed.data_plane.counter_map import MapSource
 from weft.testbed.data_plane.groups import Groups, by_switch
-from weft.testbed.data_plane.plane_records import (
+from weft.testbed.data_plane.plane_program import (
     CACHE_SLOTS,
     FLOW,
     FLOW_KEY,
@@ -36,6 +35,7 @@ from weft.testbed.data_plane.plane_records import (
     LONG_QUEUE,
     PREFIX,
 )
+from weft.testbed.data_plane.port_programs import MapSource
 from weft.testbed.linux import libbpf
 
 FLOWS_IN_BATCH = 512

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from weft.daemons.core.actions import SetPrefixRewrite
 from weft.daemons.routing import first_octets
-from weft.testbed.data_plane.capability import LinuxCapability
+from weft.testbed.data_plane.capabilities import LinuxCapability
 from weft.testbed.data_plane.source_rewrite import (
     TABLE,
     CarriedAddresses,
@@ -34,7 +34,7 @@ from weft.testbed.data_plane.source_rewrite import (
     tables,
     take,
 )
-from weft.testbed.data_plane.transit_rewrite import By, TransitRewriting
+from weft.testbed.data_plane.transit_rewrite import OctetKey, TransitRewriting
 from weft.testbed.linux import netlink, nft
 from weft.testbed.linux.netlink import NetlinkMessage
 from weft.topologies.core.address import Prefix
@@ -118,7 +118,7 @@ class PrefixRewriting(LinuxCapability):
         self._tables = nft.Ruleset()
         self._tables.change(rules(address, octets[0]))
         self._transit = transit
-        transit.begin(By.PREFIX)
+        transit.begin(OctetKey.PREFIX)
 
     def sockets(self) -> list[socket.socket]:
         return [self._tables.socket]

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /* Structures and maps that select.bpf.c shares with user space, which is testbed/data_plane/.
  *
- * plane_records.py has each structure in Python; a test compares the two field by field.
+ * plane_program.py has each structure in Python; a test compares the two field by field.
  */
 #pragma once
-#include "map.h"
+#include "packet.h"
 
 #define CANDIDATES 64 /* in a group, a power of two */
 #define CACHE_BITS 10 /* of the slot of a destination, for each switch */

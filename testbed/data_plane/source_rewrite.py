@@ -37,7 +37,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from weft.daemons.core.actions import SetSourceRewrite
 from weft.daemons.core.events import DaemonEvent, DestinationInUse, Measured, Refused
 from weft.daemons.routing import first_octets, proxy_addresses
-from weft.testbed.data_plane.capability import EventSource, LinuxCapability, Wakes
+from weft.testbed.data_plane.capabilities import EventSource, LinuxCapability, Wakes
 from weft.testbed.linux import icmp, netlink, nft
 from weft.testbed.linux.fib import RTA_DST, RTA_OIF, RTMSG, RTPROT_WEFT
 from weft.testbed.linux.netlink import NetlinkMessage

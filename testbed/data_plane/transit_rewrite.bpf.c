@@ -16,7 +16,6 @@
 #include <bpf/bpf_helpers.h>
 #include <linux/if_packet.h>
 
-#include "map.h"
 #include "packet.h"
 
 #define DIRECT 64	   /* first octet of a packet of an unknown flow */
@@ -55,12 +54,12 @@ struct prefix {
 	__be32 address;
 };
 
-_Static_assert(sizeof(struct port) == 8, "transit_program.py");
+_Static_assert(sizeof(struct port) == 8, "transit_rewrite.py");
 _Static_assert(sizeof(struct server) == 8, "transit_rewrite.SERVER");
 _Static_assert(sizeof(struct flow) == 20, "transit_rewrite.FLOW");
 _Static_assert(sizeof(struct prefix) == 16, "transit_rewrite.PREFIX");
 
-/* transit_program.py sets the number of entries. */
+/* transit_rewrite.py sets the number of entries. */
 MAP(ports, ARRAY, 1, 0, __u32, struct port); /* by the lower half of an interface's index */
 MAP(servers, ARRAY, 1, 0, __u32, struct server);
 MAP(flows, HASH, 1, BPF_F_NO_PREALLOC, struct flow, __u32);

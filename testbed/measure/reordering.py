@@ -20,9 +20,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Generic, NamedTuple, Self, TypeVar
 
-from weft.testbed.data_plane import port_filters
-from weft.testbed.data_plane.counter_map import CounterMap
-from weft.testbed.data_plane.port_filters import PortFilter
+from weft.testbed.data_plane import port_programs
+from weft.testbed.data_plane.port_programs import CounterMap, PortFilter
 from weft.testbed.linux import libbpf, tc
 from weft.testbed.runs.network_handle import NetworkHandle
 
@@ -92,7 +91,7 @@ class WatchedPorts(ABC, Generic[Observation]):
             for node, port, program in self.places():
                 fd = self._object.program_fd(program)
                 port_filter = PortFilter(program, fd, self.hook)
-                port_filters.attach(self.net, node, [port], [port_filter], PRIORITY)
+                port_programs.attach(self.net, node, [port], [port_filter], PRIORITY)
             self._stack = stack.pop_all()
         return self
 
@@ -106,7 +105,7 @@ class WatchedPorts(ABC, Generic[Observation]):
 
     def _detach(self) -> None:
         for node, port, _ in self.places():
-            port_filters.detach(self.net, node, [port], self.hook, PRIORITY)
+            port_programs.detach(self.net, node, [port], self.hook, PRIORITY)
 
 
 class FlowOrder(NamedTuple):

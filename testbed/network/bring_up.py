@@ -16,7 +16,7 @@ from typing import Any
 
 from weft.daemons.core.capabilities import IN_TRANSIT, REWRITES
 from weft.daemons.core.node_config import NodeConfig
-from weft.testbed.data_plane import layer_program, transit_program
+from weft.testbed.data_plane import layer_program, transit_rewrite
 from weft.testbed.data_plane.data_plane import DataPlane, program_of
 from weft.testbed.linux import clock, netlink, netns
 from weft.testbed.linux.ethtool import Offloads
@@ -245,7 +245,7 @@ def program_stages(network: Handle, how: Planes) -> list[Stage]:
     if how.balancing:
         stages.append(("data plane", partial(_attach_data_plane, network, how.balancing)))
     if how.needs & IN_TRANSIT:
-        stages.append(("transit", partial(transit_program.attach, network)))
+        stages.append(("transit", partial(transit_rewrite.attach, network)))
     if how.hosts:
         stages.append(("hosts", partial(layer_program.attach, network, how.hosts)))
     return stages
@@ -265,7 +265,7 @@ def make_credentials(network: Handle, options: RunOptions) -> None:
 
 
 def _launch(network: Handle, configs: Mapping[int, NodeConfig], **supervision: Any) -> None:
-    programs = program_of(network), network.topology.servers, transit_program.program_of(network)
+    programs = program_of(network), network.topology.servers, transit_rewrite.program_of(network)
     daemons = Daemons(node_interfaces(network.plan, configs), configs, *programs)
     control.launch(network.run, daemons, nodes=network.topology.nodes, **supervision)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from weft.daemons.core.capabilities import IN_TRANSIT
-from weft.testbed.data_plane import transit_program
+from weft.testbed.data_plane import transit_rewrite
 from weft.testbed.data_plane.data_plane import program_of
 from weft.testbed.linux import process
 from weft.testbed.network.network import RunningNetwork
@@ -62,7 +62,7 @@ def _make_daemon(network: RunningNetwork, node: int, scheme: str) -> Daemon:
         raise ValueError(f"{plan.names[node]} runs no daemon: it does not forward")
     create_nodes = None if (directory / FILE).exists() else network.topology.nodes
     counters = DaemonCounters(directory / FILE, create_nodes=create_nodes)
-    transit = transit_program.ensure(network) if how.needs & IN_TRANSIT else None
+    transit = transit_rewrite.ensure(network) if how.needs & IN_TRANSIT else None
     programs = Programs(program_of(network), network.topology.servers, transit)
     interfaces = node_interfaces(plan, [node])[node]
     return Daemon(

@@ -29,8 +29,8 @@ from weft.daemons.core import registry
 from weft.daemons.core.actions import Action, NeighbourNote, Note, Send, SetRoute
 from weft.daemons.core.events import DaemonEvent, LinkDegraded
 from weft.daemons.core.node_config import NodeConfig
-from weft.testbed.data_plane.capability import LinuxCapability, OpenDescriptor, Wakes
-from weft.testbed.data_plane.switch_fib import SwitchFib
+from weft.testbed.data_plane.capabilities import LinuxCapability, OpenDescriptor, Wakes
+from weft.testbed.data_plane.groups import SwitchFib
 from weft.testbed.linux import clock, fib, netlink, netns
 from weft.testbed.linux.interface import NodeInterfaces
 from weft.testbed.linux.libbpf import BpfError

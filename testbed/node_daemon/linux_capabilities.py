@@ -18,9 +18,12 @@ from weft.daemons.core.capabilities import (
     QueueState,
     SourceRewrite,
 )
-from weft.testbed.data_plane import link_rates
-from weft.testbed.data_plane.capability import LinuxCapability
-from weft.testbed.data_plane.flow_placement import LinuxFlowPlacements
+from weft.testbed.data_plane import capabilities
+from weft.testbed.data_plane.capabilities import (
+    LinuxCapability,
+    LinuxFlowPlacements,
+    LinuxQueueStates,
+)
 from weft.testbed.data_plane.flow_rewrite import FlowRewriting
 from weft.testbed.data_plane.groups import Groups
 from weft.testbed.data_plane.plane_tables import (
@@ -31,7 +34,6 @@ from weft.testbed.data_plane.plane_tables import (
     of_program,
 )
 from weft.testbed.data_plane.prefix_rewrite import PrefixRewriting
-from weft.testbed.data_plane.queue_state import LinuxQueueStates
 from weft.testbed.data_plane.source_rewrite import SourceRewriting
 from weft.testbed.data_plane.transit_rewrite import TransitMaps, TransitRewriting
 from weft.testbed.linux import netlink
@@ -102,7 +104,7 @@ def _placements(need: FlowPlacement, site: CapabilitySite) -> LinuxCapability:
 
 
 def _rates(need: LinkRates, site: CapabilitySite) -> LinuxCapability:
-    return link_rates.LinuxLinkRates(site.watched, need.rate_bps, site.routes)
+    return capabilities.LinuxLinkRates(site.watched, need.rate_bps, site.routes)
 
 
 def _transit(need: Capability, site: CapabilitySite) -> TransitRewriting:

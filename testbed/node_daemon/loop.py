@@ -37,8 +37,8 @@ from pathlib import Path
 
 from weft.daemons.core.actions import UNCHANGED, Action
 from weft.daemons.core.wire import MalformedMessage
-from weft.testbed.data_plane.capability import Wakes
-from weft.testbed.data_plane.switch_fib import SwitchFib
+from weft.testbed.data_plane.capabilities import Wakes
+from weft.testbed.data_plane.groups import SwitchFib
 from weft.testbed.linux import clock, process
 from weft.testbed.node_daemon import watchdog
 from weft.testbed.node_daemon.daemon import Daemon, PolledSocket

@@ -21,8 +21,7 @@ from weft.daemons.load_balancing.scheme import balancing
 from weft.daemons.routing import selection
 from weft.testbed.data_plane import plane_program
 from weft.testbed.data_plane.data_plane import DataPlane, PortCounts
-from weft.testbed.data_plane.plane_program import READERS
-from weft.testbed.data_plane.plane_records import CANDIDATES, GROUP
+from weft.testbed.data_plane.plane_program import CANDIDATES, GROUP, READERS
 from weft.testbed.linux import libbpf, netlink, netns
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.linux.interface import IFINFO, IFLA_MTU

@@ -1,6 +1,6 @@
 """Which ports a meter finds slow, by what they sent and what waited."""
 
-from weft.testbed.data_plane.degraded_link_detector import HOLD_S, Meter
+from weft.testbed.data_plane.capabilities import HOLD_S, DegradedLinkDetector
 
 RATE_BPS = 8_000_000  # a million bytes a second
 PORTS = (4, 5)
@@ -15,12 +15,12 @@ def looks(meter, *found, every_s=0.1, first_s=0.0):
 
 
 def test_a_backlogged_port_that_sends_less_is_degraded_at_the_second_look():
-    meter = Meter(PORTS, RATE_BPS)
+    meter = DegradedLinkDetector(PORTS, RATE_BPS)
     assert looks(meter, (0, 150_000), (50_000, 150_000), (100_000, 150_000)) == [{}, {}, {4: True}]
 
 
 def test_a_port_that_sends_at_its_rate_is_sound():
-    meter = Meter(PORTS, RATE_BPS)
+    meter = DegradedLinkDetector(PORTS, RATE_BPS)
     assert (
         looks(meter, (0, 150_000), (99_000, 150_000), (198_000, 150_000), (270_000, 150_000))
         == [{}] * 4
@@ -28,12 +28,12 @@ def test_a_port_that_sends_at_its_rate_is_sound():
 
 
 def test_a_port_that_may_have_run_empty_is_not_judged():
-    meter = Meter(PORTS, RATE_BPS)
+    meter = DegradedLinkDetector(PORTS, RATE_BPS)
     assert looks(meter, (0, 90_000), (50_000, 90_000), (100_000, 90_000), (150_000, 0)) == [{}] * 4
 
 
 def test_one_slow_look_is_not_enough():
-    meter = Meter(PORTS, RATE_BPS)
+    meter = DegradedLinkDetector(PORTS, RATE_BPS)
     assert (
         looks(meter, (0, 150_000), (50_000, 150_000), (150_000, 150_000), (200_000, 150_000))
         == [{}] * 4
@@ -41,7 +41,7 @@ def test_one_slow_look_is_not_enough():
 
 
 def test_a_degraded_port_is_tried_again():
-    meter = Meter(PORTS, RATE_BPS)
+    meter = DegradedLinkDetector(PORTS, RATE_BPS)
     looks(meter, (0, 150_000), (50_000, 150_000), (100_000, 150_000))
     assert looks(meter, (100_000, 0), (100_000, 0), first_s=0.3) == [{}, {}]
     assert looks(meter, (100_000, 150_000), first_s=0.2 + HOLD_S) == [{4: False}]

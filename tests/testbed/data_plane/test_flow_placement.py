@@ -25,7 +25,7 @@ from weft.daemons.core.actions import FiveTuple, SetFlowPort
 from weft.daemons.core.capabilities import FlowPlacement
 from weft.daemons.routing import selection
 from weft.testbed.data_plane import plane_program
-from weft.testbed.data_plane.flow_placement import LinuxFlowPlacements
+from weft.testbed.data_plane.capabilities import LinuxFlowPlacements
 from weft.testbed.data_plane.plane_tables import (
     RING_BYTES,
     PlaneTables,

@@ -17,8 +17,9 @@ from weft.daemons.routing import dr, first_octets
 from weft.daemons.routing.scope import dead_channels
 from weft.daemons.tar import routing as tar
 from weft.daemons.tar.own_flows import ACTIVE_S
-from weft.testbed.data_plane import flow_rewrite, transit_program
+from weft.testbed.data_plane import flow_rewrite, transit_rewrite
 from weft.testbed.data_plane.flow_rewrite import FlowRewriting
+from weft.testbed.data_plane.transit_rewrite import TransitMaps
 from weft.testbed.linux import fib, icmp, netlink, netns
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.measure import traceroute
@@ -119,7 +120,7 @@ def tables(network):
     """A FiConn whose servers route by DR and to each neighbour, and the FlowRewriting of each."""
     net = network("ficonn:n=4,k=1", scheme="static")
     ccrdn = net.topology.naming.network
-    made, transit_maps = [], transit_program.of(net)
+    made, transit_maps = [], TransitMaps(transit_rewrite.ensure(net))
     for server in range(net.topology.servers):
         neighbours = {
             node: port for port, nodes in net.topology.neighbours(server).items() for node in nodes

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from weft.testbed.data_plane.groups import Groups, Ports, by_switch
-from weft.testbed.data_plane.plane_records import CANDIDATES
+from weft.testbed.data_plane.plane_program import CANDIDATES
 from weft.topologies.core.address import Prefix
 
 ROOM = 32  # groups of each switch

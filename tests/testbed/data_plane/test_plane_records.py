@@ -12,13 +12,12 @@ import pytest
 
 from weft.daemons.core import registry
 from weft.daemons.routing import selection
-from weft.testbed.data_plane import plane_program, plane_records
-from weft.testbed.data_plane.plane_program import READERS
-from weft.testbed.data_plane.plane_records import Record
+from weft.testbed.data_plane import plane_program
+from weft.testbed.data_plane.plane_program import READERS, Record
 from weft.testbed.linux import btf, libbpf
 
 BPF = libbpf.DIRECTORY
-RECORDS = [value for value in vars(plane_records).values() if isinstance(value, Record)]
+RECORDS = [value for value in vars(plane_program).values() if isinstance(value, Record)]
 
 
 def differences(record: Record, layout: btf.StructLayout) -> list[str]:
@@ -86,7 +85,7 @@ def test_what_c_lays_out_otherwise_is_noticed(
     text = (BPF / "select_maps.h").read_text()
     assert was in text
     (tmp_path / "select_maps.h").write_text(text.replace(was, becomes))
-    shutil.copy(BPF / "map.h", tmp_path)
+    shutil.copy(BPF / "packet.h", tmp_path)
     program = tmp_path / "alone.bpf.c"
     program.write_text(ALONE)
     found = btf.layouts(compiled(program))
@@ -95,7 +94,7 @@ def test_what_c_lays_out_otherwise_is_noticed(
 
 def test_constants_are_the_same_in_both_languages() -> None:
     defined = dict(re.findall(r"#define (\w+) (\d+)", (BPF / "select_maps.h").read_text()))
-    assert int(defined["CANDIDATES"]) == plane_records.CANDIDATES
-    assert int(defined["CACHE_BITS"]) == plane_records.CACHE_BITS
-    assert 1 << int(defined["GENERATION_BITS"]) == plane_records.GENERATIONS
+    assert int(defined["CANDIDATES"]) == plane_program.CANDIDATES
+    assert int(defined["CACHE_BITS"]) == plane_program.CACHE_BITS
+    assert 1 << int(defined["GENERATION_BITS"]) == plane_program.GENERATIONS
     assert 1 << int(defined["GROUP_BITS"]) >= plane_program.MOST_GROUPS

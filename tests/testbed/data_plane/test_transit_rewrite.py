@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from weft.daemons.core.actions import FiveTuple
-from weft.testbed.data_plane.transit_rewrite import By, TransitRewriting
+from weft.testbed.data_plane.transit_rewrite import OctetKey, TransitRewriting
 from weft.testbed.linux import libbpf
 from weft.topologies.core.address import Prefix
 
@@ -47,7 +47,7 @@ def octets(maps, server=3):
 
 def test_prefixes_change_all_at_once_and_nothing_old_is_left(maps):
     transit = TransitRewriting(*maps, 3)
-    transit.begin(By.PREFIX)
+    transit.begin(OctetKey.PREFIX)
     found = []
     for one in (maps[0], maps[2]):
         one.look = lambda: found.append(octets(maps))
@@ -71,7 +71,7 @@ class Full(dict):
 def test_a_change_that_is_refused_leaves_what_was():
     maps = {(3,): (0, 7)}, {}, Full()
     transit = TransitRewriting(*maps, 3)
-    transit.begin(By.PREFIX)
+    transit.begin(OctetKey.PREFIX)
     transit.set_prefixes({ALL: 81})
     with pytest.raises(libbpf.BpfError):
         transit.set_prefixes({PART: 82, ALL: 83})
@@ -84,11 +84,11 @@ def test_with_a_new_daemon_nothing_is_known_and_others_are_left_alone(maps):
     maps[0][4,] = (0, 0)
     for server in (3, 4):
         before = TransitRewriting(*maps, server)
-        before.begin(By.PREFIX)
+        before.begin(OctetKey.PREFIX)
         before.set_prefixes({ALL: 81})
         before.set_flow(FLOW, 65)
-    TransitRewriting(*maps, 3).begin(By.FLOW)
-    assert maps[0][3,][0] == By.FLOW
+    TransitRewriting(*maps, 3).begin(OctetKey.FLOW)
+    assert maps[0][3,][0] == OctetKey.FLOW
     assert octets(maps) == {}
     assert {key[0] for key in maps[1]} == {key[1] for key in maps[2]} == {4}
     assert octets(maps, 4) == {ALL: 81}

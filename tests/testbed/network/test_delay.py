@@ -3,9 +3,9 @@ from contextlib import closing
 import pytest
 
 from tests import optional_parts
-from weft.testbed.data_plane import transit_program
+from weft.testbed.data_plane import transit_rewrite
 from weft.testbed.data_plane.data_plane import DataPlane
-from weft.testbed.data_plane.transit_rewrite import By
+from weft.testbed.data_plane.transit_rewrite import OctetKey, TransitMaps
 from weft.testbed.linux import clock, tc
 from weft.testbed.measure.ping import ping
 from weft.testbed.network import read_back
@@ -54,9 +54,9 @@ def test_a_change_of_the_delay_keeps_its_deviation_and_the_other_way_round(netwo
 def test_what_a_program_rewrites_is_held_back_all_the_same(network):
     """h0 -> h5 by way of h4, which lets it carry 64 and then 10 again: three delays there."""
     net = network("ficonn:n=4,k=1", LinkSpec(rate_bps=10 * Mbps, queue_packets=20, delay_us=5_000))
-    with closing(transit_program.of(net)) as transit_maps:
+    with closing(TransitMaps(transit_rewrite.ensure(net))) as transit_maps:
         transit = transit_maps.at(4)
-        transit.begin(By.PREFIX)
+        transit.begin(OctetKey.PREFIX)
         transit.set_prefixes({Prefix(SERVER_BLOCK, 8): 64})
         assert ping(net, [(0, 5)], timeout_s=0.5).lost  # no node has a route for it
         transit.set_prefixes({Prefix(SERVER_BLOCK, 8): 10})

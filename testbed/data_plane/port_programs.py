@@ -1,12 +1,13 @@
-"""Programs attached as filters at ports of a node."""
+"""Programs attached as filters at ports of a node, and the counters that they keep."""
 
 from __future__ import annotations
 
 import errno
+import struct
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import closing
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from weft.testbed.linux import libbpf, tc
 from weft.testbed.linux.interface import NamedDevice
@@ -74,3 +75,26 @@ def detach(net: NetworkHandle, node: int, ports: Iterable[int], hook: int, prior
     messages = [tc.remove_filter(_place(net, node, port), priority, hook) for port in ports]
     with closing(netlink_of(net, node)) as socket:
         socket.request(messages, tolerate=GONE)
+
+
+class MapSource(Protocol):
+    """A source of maps: an object just loaded, or a running program."""
+
+    def map(self, name: str, key: str, value: str) -> libbpf.Map: ...
+    def entries(self, name: str) -> int: ...
+    def close(self) -> None: ...
+
+
+class CounterMap:
+    """The per-processor array `name` of `maps`, with `count` 64-bit counters in an entry."""
+
+    def __init__(self, maps: MapSource, name: str, count: int) -> None:
+        fd = maps.map(name, "=I", f"={count}Q").fd
+        every = struct.Struct(f"={libbpf.possible_cpus() * count}Q")
+        self._entries = libbpf.Map(fd, struct.Struct("=I"), every)
+        self._count = count
+
+    def sums(self, entry: int = 0) -> list[int]:
+        """Return the counters of an entry, summed over processors."""
+        values = self._entries[entry,]
+        return [sum(values[counter :: self._count]) for counter in range(self._count)]
