@@ -24,7 +24,7 @@ import numpy as np
 from bench.report import Line, arguments, in_turns, show, stay_on_one_processor
 from weft.daemons.transport.packets import TRIMMABLE
 from weft.testbed.data_plane.data_plane import DataPlane
-from weft.testbed.linux import netns, tc
+from weft.testbed.linux import netns, tc, tc_filters
 from weft.testbed.measure.port_counters import PortCounterReader
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.runs.network_handle import netlink_of
@@ -121,7 +121,7 @@ class Chains:
             self.networks.append(network)
             with closing(netlink_of(network, 1)) as sink:
                 port = network.plan.ends[1][0]
-                sink.request([tc.clsact(port), tc.blackhole(port)])
+                sink.request([tc.clsact(port), tc_filters.blackhole(port)])
             if planes:
                 trim_bytes = link.trim_packets * link.frame_bytes if link else 0
                 plane = stack.enter_context(DataPlane.load(network, "rps", trim_bytes=trim_bytes))

@@ -363,7 +363,7 @@ def _check_limits(arguments: Namespace) -> None:
 def decode(arguments: Namespace) -> int:
     """Print each message, or the dissector."""
     from weft.daemons.core.message_registry import dissector
-    from weft.testbed.linux.tc import CONTROL_PORT
+    from weft.testbed.linux.tc_filters import CONTROL_PORT
     from weft.testbed.observe.pcapng import messages
 
     if arguments.wireshark == bool(arguments.file):

@@ -34,7 +34,7 @@ from weft.testbed.packets.network import PacketLink, PacketNetwork
 from weft.testbed.schedules import task_replay
 from weft.testbed.schedules.task_graph import Progress, TaskGraph
 from weft.testbed.schedules.task_replay import TcpReplay
-from weft.testbed.traffic import tcp_settings
+from weft.testbed.traffic import tcp
 from weft.topologies.core.grammar import parse, unparse
 from weft.topologies.core.link import ETHERNET_BYTES, Mbps
 from weft.topologies.core.topology import Topology
@@ -237,7 +237,7 @@ def on_kernel(run: Run, topology: Topology, graph: TaskGraph, deadline_s: float)
     with running(topology, link, scheme_of(run), packed=PROCESSES) as network:
         ecn = int(run.integer("ecn_packets") > 0)
         sysctls = {"ipv4/tcp_ecn": str(ecn), "ipv4/tcp_rto_min_us": run.text("rto_min_us")}
-        tcp_settings.tune(network, sysctls)
+        tcp.tune(network, sysctls)
         return metered_tcp(run, network, graph, deadline_s)
 
 

@@ -25,7 +25,7 @@ from weft.testbed.packets.forwarding import check_forwarding
 from weft.testbed.packets.simulation import PacketFlows, simulate
 from weft.testbed.packets.transport import check_simulated, transport
 from weft.testbed.traffic import flows as tcp_flows
-from weft.testbed.traffic import tcp_settings
+from weft.testbed.traffic import tcp
 from weft.testbed.traffic.flow_results import FlowResults
 
 DEADLINE_S = 60.0
@@ -87,7 +87,7 @@ def on_linux(run: Run) -> Result:
 def carried(run: Run, network: RunningNetwork) -> FlowResults:
     """Carry the flows of `run` on a network that is up."""
     sysctls = {"ipv4/tcp_ecn": "1", "ipv4/tcp_rto_min_us": run.text("rto_min_us")}
-    tcp_settings.tune(network, sysctls)
+    tcp.tune(network, sysctls)
     rows = zip(*(column.tolist() for column in flows_of(run)), strict=True)
     options = tcp_flows.FlowOptions(
         deadline_s=DEADLINE_S,

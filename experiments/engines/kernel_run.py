@@ -24,7 +24,7 @@ from weft.testbed.measure.queues import Occupancies, Occupancy
 from weft.testbed.measure.reordering import OrderTable, Reordering
 from weft.testbed.network.impair import set_rate
 from weft.testbed.network.network import RunningNetwork
-from weft.testbed.traffic import flows, slotted_udp, tcp_settings
+from weft.testbed.traffic import flows, slotted_udp, tcp
 from weft.testbed.traffic.flows import Flow, FlowResults
 from weft.topologies.core.failures import fail_links, fail_nodes
 from weft.topologies.core.link import LinkSpec
@@ -227,7 +227,7 @@ def observe(
 ) -> FabricObservation:
     """Run the flows `workload` with `options` of FlowOptions, and observe order and fidelity."""
     sysctls = {f"ipv4/{name}": str(value) for name, value in tcp_sysctls.items()}
-    tcp_settings.tune(network, sysctls)
+    tcp.tune(network, sysctls)
     with Reordering(network) as order, Fidelity(network) as fidelity:
         table = flows.run(network, workload, flows.FlowOptions(**options))
     return FabricObservation(table, order.table, fidelity.report)

@@ -37,7 +37,7 @@ from weft.testbed.packets.network import (
     shortest,
 )
 from weft.testbed.packets.transport import Transport, check_simulated, transport
-from weft.testbed.traffic import flows, ndp, tcp_settings
+from weft.testbed.traffic import flows, ndp, tcp
 from weft.topologies.core.grammar import parse
 from weft.topologies.core.link import ETHERNET_BYTES, LinkSpec
 from weft.topologies.core.topology import Topology
@@ -361,7 +361,7 @@ def by_ndp(run: Run, network: Any, loads: Sequence[Load], how: Carriage) -> Tran
 def by_tcp(run: Run, network: Any, loads: Sequence[Load], how: Carriage) -> TransferTimes:
     """Carry `loads` by Linux' TCP, a connection for each."""
     rto_us = run.text("rto_min_us")
-    tcp_settings.tune(network, {"ipv4/tcp_ecn": "1", "ipv4/tcp_rto_min_us": rto_us})
+    tcp.tune(network, {"ipv4/tcp_ecn": "1", "ipv4/tcp_rto_min_us": rto_us})
     control = transport_of(run).control
     options = flows.FlowOptions(
         deadline_s=how.deadline_s, congestion_control=control, open_before=how.is_open

@@ -29,7 +29,7 @@ from weft.testbed.data_plane.plane_tables import (
     to_destination,
 )
 from weft.testbed.linux import clock, netlink
-from weft.testbed.linux.discipline_counters import at_roots
+from weft.testbed.linux.tc import root_counters
 
 
 class Wakes(IntEnum):
@@ -164,7 +164,7 @@ class LinuxLinkRates(LinuxCapability):
     def look(self, now: float) -> list[LinkDegraded]:
         counters = {
             self._port[ifindex]: (queue.sent_bytes, queue.waiting_bytes)
-            for ifindex, queue in at_roots(self._queues)
+            for ifindex, queue in root_counters(self._queues)
             if ifindex in self._port
         }
         changed = self._detector.judge(counters, now)

@@ -36,7 +36,7 @@ from weft.testbed.data_plane.groups import Groups
 from weft.testbed.data_plane.plane_program import COUNTERS, PORT, PRIORITY, PROGRAM
 from weft.testbed.data_plane.plane_tables import PlaneTables
 from weft.testbed.data_plane.port_programs import CounterMap, MapSource, PortFilter, attach_at_ports
-from weft.testbed.linux import fib, libbpf, netlink, netns, tc
+from weft.testbed.linux import fib, libbpf, netlink, netns, tc_filters
 from weft.testbed.linux.closing import Closing
 from weft.testbed.plan.network_plan import mac
 from weft.testbed.runs.network_handle import NetworkHandle, device, has_rate, netlink_of
@@ -188,7 +188,7 @@ class DataPlane(Closing):
         """Detach the program; the switches' kernels forward again."""
         for node in self.switches:
             ports = [port for port, *_ in self.net.topology.ports(node)]
-            port_programs.detach(self.net, node, ports, tc.INGRESS_HOOK, PRIORITY)
+            port_programs.detach(self.net, node, ports, tc_filters.INGRESS_HOOK, PRIORITY)
 
     def close(self) -> None:
         """Close program and maps; an attached program stays."""

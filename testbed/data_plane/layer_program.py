@@ -21,7 +21,7 @@ from weft.testbed.data_plane.port_programs import (
     attach_at_ports,
     program_at,
 )
-from weft.testbed.linux import btf, libbpf, tc
+from weft.testbed.linux import btf, libbpf, tc_filters
 from weft.testbed.runs.network_handle import NetworkHandle
 
 PROGRAM = "layers.bpf.o"
@@ -65,8 +65,8 @@ def attach(net: NetworkHandle, settings: Mapping[str, int]) -> None:
     with libbpf.Object(libbpf.DIRECTORY / PROGRAM, entries=entries) as program:
         _set(program.map("all_settings", "=I", f"={_layout().size}s"), settings)
         filters = [
-            PortFilter(ARRIVE, program.program_fd(ARRIVE), tc.INGRESS_HOOK),
-            PortFilter(LEAVE, program.program_fd(LEAVE), tc.EGRESS_HOOK),
+            PortFilter(ARRIVE, program.program_fd(ARRIVE), tc_filters.INGRESS_HOOK),
+            PortFilter(LEAVE, program.program_fd(LEAVE), tc_filters.EGRESS_HOOK),
         ]
         for node in hosts:
             attach_at_ports(net, node, filters, PRIORITY)
@@ -91,7 +91,7 @@ def program_of(net: NetworkHandle) -> int | None:
         return None
     host = net.local_nodes[0]  # a machine with nodes of a fabric has hosts, or no such program
     port, *_ = net.topology.ports(host)[0]
-    return program_at(net, host, port, PRIORITY, tc.EGRESS_HOOK)
+    return program_at(net, host, port, PRIORITY, tc_filters.EGRESS_HOOK)
 
 
 class FlowKey(NamedTuple):

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import closing
 from typing import NamedTuple, Protocol
 
-from weft.testbed.linux import libbpf, tc
+from weft.testbed.linux import libbpf, tc, tc_filters
 from weft.testbed.linux.interface import NamedDevice
 from weft.testbed.linux.netlink import NetlinkMessage
 from weft.testbed.runs.network_handle import NetworkHandle, device, netlink_of
@@ -23,7 +23,7 @@ class PortFilter(NamedTuple):
 
     name: str
     fd: int
-    hook: int = tc.INGRESS_HOOK
+    hook: int = tc_filters.INGRESS_HOOK
 
 
 def _place(net: NetworkHandle, node: int, port: int) -> NamedDevice:
@@ -60,11 +60,11 @@ def attach(
 
 
 def program_at(
-    net: NetworkHandle, node: int, port: int, priority: int, hook: int = tc.INGRESS_HOOK
+    net: NetworkHandle, node: int, port: int, priority: int, hook: int = tc_filters.INGRESS_HOOK
 ) -> int | None:
     """Return the id of the program of `priority` at `hook` of a port; None without one."""
     with closing(netlink_of(net, node)) as socket:
-        for options in tc.filter_options(socket, net.ifindex(node, port), priority, hook):
+        for options in tc_filters.filter_options(socket, net.ifindex(node, port), priority, hook):
             if libbpf.TCA_BPF_ID in options:
                 return int.from_bytes(options[libbpf.TCA_BPF_ID], sys.byteorder)
     return None
@@ -72,7 +72,7 @@ def program_at(
 
 def detach(net: NetworkHandle, node: int, ports: Iterable[int], hook: int, priority: int) -> None:
     """Remove the filters of `priority` at `hook` of these ports of `node`."""
-    messages = [tc.remove_filter(_place(net, node, port), priority, hook) for port in ports]
+    messages = [tc_filters.remove_filter(_place(net, node, port), priority, hook) for port in ports]
     with closing(netlink_of(net, node)) as socket:
         socket.request(messages, tolerate=GONE)
 

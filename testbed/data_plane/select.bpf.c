@@ -78,15 +78,15 @@ struct switch_ {
 #define GROUP_MASK ((1 << GROUP_BITS) - 1)
 #define GENERATION_MASK ((1 << GENERATION_BITS) - 1)
 
-_Static_assert(sizeof(struct port) == 32, "plane_records.PORT");
-_Static_assert(sizeof(struct prefix) == 12, "plane_records.PREFIX");
-_Static_assert(sizeof(struct group) == 4 + 4 * CANDIDATES, "plane_records.GROUP");
-_Static_assert(sizeof(struct flowlet_entry) == 16, "plane_records.FLOWLET");
-_Static_assert(sizeof(struct flow_key) == 20, "plane_records.FLOW_KEY");
-_Static_assert(sizeof(struct flow_entry) == 40, "plane_records.FLOW");
-_Static_assert(sizeof(struct long_queue) == 24, "plane_records.LONG_QUEUE");
-_Static_assert(sizeof(struct recent_flow) == 8, "plane_records.RECENT_FLOW");
-_Static_assert(sizeof(struct counters) == 56, "plane_records.COUNTERS");
+_Static_assert(sizeof(struct port) == 32, "plane_program.PORT");
+_Static_assert(sizeof(struct prefix) == 12, "plane_program.PREFIX");
+_Static_assert(sizeof(struct group) == 4 + 4 * CANDIDATES, "plane_program.GROUP");
+_Static_assert(sizeof(struct flowlet_entry) == 16, "plane_program.FLOWLET");
+_Static_assert(sizeof(struct flow_key) == 20, "plane_program.FLOW_KEY");
+_Static_assert(sizeof(struct flow_entry) == 40, "plane_program.FLOW");
+_Static_assert(sizeof(struct long_queue) == 24, "plane_program.LONG_QUEUE");
+_Static_assert(sizeof(struct recent_flow) == 8, "plane_program.RECENT_FLOW");
+_Static_assert(sizeof(struct counters) == 56, "plane_program.COUNTERS");
 _Static_assert(CANDIDATES == MOST_CANDIDATES,
 	       "select.h compares as many candidates as a group has");
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from weft.daemons.routing import updown
-from weft.testbed.linux import fib, netlink, tc
+from weft.testbed.linux import fib, netlink, tc_filters
 from weft.testbed.linux.interface import add_address
 from weft.testbed.plan.network_plan import End, NetworkPlan
 from weft.topologies.core.address import FabricNaming, Prefix, dotted, parse_digits
@@ -103,7 +103,7 @@ class Routing(ABC):
     def messages(self, node: int) -> list[netlink.NetlinkMessage]:
         """Return the kernel's settings: addresses of links, and priority for FRR's packets."""
         ends = self.links(node).values()
-        priorities = [tc.routing_first(end) for end in ends] if self.plan.link_specs else []
+        priorities = [tc_filters.routing_first(end) for end in ends] if self.plan.link_specs else []
         return [*(add_address(end, self.address(node, end)) for end in ends), *priorities]
 
     def sessions(self, node: int) -> int:

@@ -17,7 +17,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from weft.testbed.linux import compiled, netlink, tc
+from weft.testbed.linux import compiled, netlink, tc_filters
 from weft.testbed.linux.closing import Closing
 from weft.testbed.linux.interface import Device
 from weft.testbed.linux.netlink import NetlinkMessage
@@ -432,15 +432,15 @@ def filter_message(
     program_fd: int,
     name: str,
     *,
-    hook: int = tc.INGRESS_HOOK,
+    hook: int = tc_filters.INGRESS_HOOK,
     priority: int,
 ) -> NetlinkMessage:
     """Return the change that attaches a program at `hook` of a device with clsact (tc.clsact)."""
     options = netlink.attribute(TCA_BPF_FD, struct.pack("=i", program_fd))
     options += netlink.text(TCA_BPF_NAME, name)
-    options += netlink.u32(tc.TCA_BPF_FLAGS, tc.TCA_BPF_FLAG_ACT_DIRECT)
+    options += netlink.u32(tc_filters.TCA_BPF_FLAGS, tc_filters.TCA_BPF_FLAG_ACT_DIRECT)
     words = f"direct-action  # program {name}"
-    return tc.filter_(device, hook, priority, "bpf", options, words)
+    return tc_filters.filter_(device, hook, priority, "bpf", options, words)
 
 
 def possible_cpus() -> int:

@@ -13,7 +13,7 @@ import struct
 from dataclasses import replace
 from typing import Any
 
-from weft.testbed.linux import clock, interface, netlink, tc
+from weft.testbed.linux import clock, interface, netlink, tc, tc_filters
 from weft.testbed.linux.interface import Device
 from weft.testbed.linux.netlink import NetlinkMessage
 from weft.topologies.core.link import LinkSpec
@@ -32,7 +32,7 @@ def set_loss(socket: netlink.Socket, port: Device, ppb: int) -> None:
     if not 0 <= ppb <= BILLION:
         raise ValueError(f"{port.dev}: a loss is 0 to 100 %, got {ppb / 10_000_000:g} %")
     if port.ifindex in losses(socket):
-        socket.request([tc.remove_filter(port, LOSS_PRIORITY)])
+        socket.request([tc_filters.remove_filter(port, LOSS_PRIORITY)])
     if ppb:
         socket.request([loss(port, ppb)])
 
@@ -41,22 +41,22 @@ def loss(port: Device, ppb: int) -> NetlinkMessage:
     """Return the change that makes a port without loss lose `ppb` of a billion arrivals."""
     least_kept = -(-(ppb << 32) // BILLION)  # smaller ones of 2**32 numbers lose the packet
     if ppb == BILLION:
-        program = [(0x06, 0, 0, tc.TC_ACT_SHOT)]
+        program = [(0x06, 0, 0, tc_filters.TC_ACT_SHOT)]
     else:
         program = [
             (0x20, 0, 0, RANDOM),  # ld rand
             (0x35, 1, 0, least_kept),  # jge: keep
-            (0x06, 0, 0, tc.TC_ACT_SHOT),
-            (0x06, 0, 0, tc.TC_ACT_UNSPEC),  # on to the next filter
+            (0x06, 0, 0, tc_filters.TC_ACT_SHOT),
+            (0x06, 0, 0, tc_filters.TC_ACT_UNSPEC),  # on to the next filter
         ]
-    return tc.classic_filter(port, tc.INGRESS_HOOK, LOSS_PRIORITY, program)
+    return tc_filters.classic_filter(port, tc_filters.INGRESS_HOOK, LOSS_PRIORITY, program)
 
 
 def losses(socket: netlink.Socket) -> dict[int, int]:
     """Return the loss, in billionths, of every device of the namespace with loss, by ifindex."""
     by_ifindex = {}
-    for ifindex, options in tc.arrival_filters(socket, LOSS_PRIORITY).items():
-        instructions = list(struct.iter_unpack("=HBBI", options[tc.TCA_BPF_OPS]))
+    for ifindex, options in tc_filters.arrival_filters(socket, LOSS_PRIORITY).items():
+        instructions = list(struct.iter_unpack("=HBBI", options[tc_filters.TCA_BPF_OPS]))
         certain = len(instructions) == 1
         by_ifindex[ifindex] = BILLION if certain else instructions[1][3] * BILLION >> 32
     return by_ifindex
@@ -134,5 +134,5 @@ def set_delay(
     if ifb.ifindex in interface.interfaces(socket):
         socket.request([discipline])
         return
-    redirection = tc.redirect_arrivals(port, ifb)
+    redirection = tc_filters.redirect_arrivals(port, ifb)
     socket.request([interface.new(ifb, "ifb"), discipline, redirection])

@@ -69,7 +69,7 @@ def allow_more_descriptors(count: int) -> None:
     allow_descriptors(len(os.listdir("/proc/self/fd")) + count + SPARE_DESCRIPTORS)
 
 
-def of_maps(release: str) -> set[int]:
+def map_capabilities(release: str) -> set[int]:
     """Return the capabilities that a process needs for open maps under the Linux `release`."""
     numbers = re.match(r"(\d+)\.(\d+)", release)
     known = numbers is not None and (int(numbers[1]), int(numbers[2])) >= OPEN_MAPS_ARE_FREE

@@ -11,7 +11,7 @@ STOPS = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
-def held_back() -> Iterator[None]:
+def deferred_signals() -> Iterator[None]:
     """Deliver SIGINT and SIGTERM after the block.
 
     Handlers run in the main thread, whichever thread the system chose, so that the handlers are

@@ -13,10 +13,8 @@ exact_link().  It knows the same classes, and delays packets for the receiver.
 
 from __future__ import annotations
 
-import ctypes
-import socket
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -28,7 +26,7 @@ from weft.topologies.core.link import LinkSpec
 TCMSG = struct.Struct("=BxxxiIII")
 RATESPEC = struct.Struct("=BBHhHI")
 ROOT = 0xFFFFFFFF
-CLSACT, INGRESS_HOOK, EGRESS_HOOK = 0xFFFFFFF1, 0xFFFFFFF2, 0xFFFFFFF3
+CLSACT = 0xFFFFFFF1
 HTB, DATA, FIFO, NETEM = 0x10000, 0x10010, 0x100000, 0x20000
 LINK, HEADERS, HEADER_FIFO = 0x10001, 0x10020, 0x200000
 HEADER_PRIORITY = HEADERS  # SO_PRIORITY that sends a local packet to the class of headers
@@ -49,17 +47,7 @@ EXACT_COUNTERS = struct.Struct("=Q2I")  # behind it: control packets, drops of d
 OWN_BPS = 8  # the least rate that HTB knows
 TCA_NETEM_LATENCY64, TCA_NETEM_JITTER64 = 10, 11
 TICK_NS = 64  # unit of a burst on the wire: PSCHED_SHIFT is 6
-CONTROL_PORT = 6330  # UDP port of the routing daemons
-SO_ATTACH_FILTER = 26
-TC_ACT_UNSPEC, TC_ACT_SHOT = 0xFFFFFFFF, 2
-BLACKHOLE_PRIORITY, DELAY_PRIORITY = 1, 10
-HOOKS = {HTB: "parent 1:", INGRESS_HOOK: "ingress", EGRESS_HOOK: "egress"}  # in tc's language
 VERBS = {netlink.CREATE: "add", netlink.REPLACE: "replace", 0: "change"}
-TCA_ACT_PRIO_1, TCA_ACT_KIND, TCA_ACT_OPTIONS, TCA_MIRRED_PARMS = 1, 1, 2, 2
-TCA_U32_SEL, TCA_U32_ACT, TC_ACT_STOLEN, EGRESS_REDIR = 5, 7, 4, 1
-TCA_BPF_OPS_LEN, TCA_BPF_OPS, TCA_BPF_FLAGS, TCA_BPF_FLAG_ACT_DIRECT = 4, 5, 8, 1
-
-Instruction = tuple[int, int, int, int]  # of classic BPF: code, jumps if true and if false, operand
 
 
 def burst_bytes(rate_bps: int, frame_bytes: int) -> int:
@@ -169,99 +157,6 @@ def _name(handle: int) -> str:
     return f"{handle >> 16:x}:" + (f"{handle & 0xFFFF:x}" if handle & 0xFFFF else "")
 
 
-def of_control_packets(then: int, otherwise: int) -> list[Instruction]:
-    """Return the classic BPF program that returns `then` for a packet in a daemon's format."""
-    return [
-        (0x28, 0, 0, 12),  # ldh [12]: EtherType
-        (0x15, 0, 6, 0x0800),  # jeq IPv4
-        (0x20, 0, 0, 20),  # ld [20]: flags and fragment offset, TTL, protocol
-        (0x54, 0, 0, 0xBFFFFFFF),  # and: whether it may be fragmented does not matter
-        (0x15, 0, 3, 0x0000FF11),  # jeq no fragment, TTL 255, UDP
-        (0x28, 0, 0, 36),  # ldh [36]: destination port, behind a header without options
-        (0x15, 0, 1, CONTROL_PORT),
-        (0x06, 0, 0, then),
-        (0x06, 0, 0, otherwise),
-    ]
-
-
-def control_first(device: Device) -> NetlinkMessage:
-    """Return the change that lets daemons' packets pass the queue of a crossbar's port.
-
-    A daemon's own port needs no filter: its socket has CONTROL_PRIORITY, which a veth does not
-    carry.  control_from_daemons() keeps other packets of that format away.
-    """
-    program = of_control_packets(HTB, 0)  # 0: no match
-    return classic_filter(device, HTB, 1, program, direct=False)
-
-
-def control_from_daemons(device: Device) -> NetlinkMessage:
-    """Return the change that drops imitations of daemons' packets at a node's port to a crossbar.
-
-    In the crossbar they would pass every queue, unshaped.  A packet with CONTROL_PRIORITY does not
-    reach the filter: HTB sends it to 1:0 first.
-    """
-    return classic_filter(device, HTB, 1, of_control_packets(TC_ACT_SHOT, TC_ACT_UNSPEC))
-
-
-def routing_first(device: Device) -> NetlinkMessage:
-    """Return the change that lets packets of IP precedence 6 (RFC 791) pass the queue of a port.
-
-    Routing protocols of other suites send with it; they do not use CONTROL_PRIORITY.
-    """
-    program = [
-        (0x28, 0, 0, 12),  # ldh [12]: EtherType
-        (0x15, 0, 4, 0x0800),  # jeq IPv4, else no match
-        (0x30, 0, 0, 15),  # ldb [15]: type of service
-        (0x54, 0, 0, 0xE0),  # and: precedence
-        (0x15, 0, 1, 0xC0),  # jeq internetwork control
-        (0x06, 0, 0, HTB),  # ret 1:0
-        (0x06, 0, 0, 0),  # ret: no match
-    ]
-    return classic_filter(device, HTB, 1, program, direct=False)
-
-
-def blackhole(device: Device) -> NetlinkMessage:
-    """Return the change that drops arrivals at a device with clsact; its carrier stays."""
-    program = [(0x06, 0, 0, TC_ACT_SHOT)]
-    return classic_filter(device, INGRESS_HOOK, BLACKHOLE_PRIORITY, program)
-
-
-def of_socket(to: socket.socket, program: Sequence[Instruction]) -> None:
-    """Attach a classic BPF program to a socket as its filter."""
-    code = ctypes.create_string_buffer(_packed(program))
-    to.setsockopt(
-        socket.SOL_SOCKET,
-        SO_ATTACH_FILTER,
-        struct.pack("@HP", len(program), ctypes.addressof(code)),
-    )
-
-
-def classic_filter(
-    device: Device,
-    hook: int,
-    priority: int,
-    program: Sequence[Instruction],
-    *,
-    direct: bool = True,
-) -> NetlinkMessage:
-    """Return the change that adds a filter of classic BPF.
-
-    direct: the program returns an action, otherwise a class.
-    """
-    options = netlink.attribute(TCA_BPF_OPS_LEN, struct.pack("=H", len(program)))
-    options += netlink.attribute(TCA_BPF_OPS, _packed(program))
-    if direct:
-        options += netlink.u32(TCA_BPF_FLAGS, TCA_BPF_FLAG_ACT_DIRECT)
-    instructions = [" ".join(map(str, instruction)) for instruction in program]
-    bytecode = ",".join([str(len(program)), *instructions])
-    words = f"{'da ' if direct else ''}bytecode '{bytecode}'"
-    return filter_(device, hook, priority, "bpf", options, words)
-
-
-def _packed(program: Sequence[Instruction]) -> bytes:
-    return b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
-
-
 def delay(
     device: Device,
     delay_us: int,
@@ -310,20 +205,6 @@ def exact_link(device: Device, link: DeviceDisciplines) -> NetlinkMessage:
     return qdisc(device, ROOT, HTB, EXACT_KIND, options, f" {link}", flags=netlink.REPLACE)
 
 
-def redirect_arrivals(port: Device, ifb: Device) -> NetlinkMessage:
-    """Return the change that redirects arrivals at a port with clsact through an ifb."""
-    parameters = struct.pack("=IIiiiiI", 0, 0, TC_ACT_STOLEN, 0, 0, EGRESS_REDIR, ifb.ifindex)
-    action = netlink.text(TCA_ACT_KIND, "mirred")
-    redirect = netlink.attribute(TCA_MIRRED_PARMS, parameters)
-    action += netlink.nested(TCA_ACT_OPTIONS, redirect)
-    selector = struct.pack("=BBBxHHHhI", 1, 0, 1, 0, 0, 0, 0, 0)  # terminal, one key
-    selector += struct.pack("=IIii", 0, 0, 0, 0)  # matches every packet
-    options = netlink.attribute(TCA_U32_SEL, selector)
-    options += netlink.nested(TCA_U32_ACT, netlink.attribute(TCA_ACT_PRIO_1, action))
-    words = f"match u32 0 0 action mirred egress redirect dev {ifb.dev}"
-    return filter_(port, INGRESS_HOOK, DELAY_PRIORITY, "u32", options, words)
-
-
 def clsact(device: Device) -> NetlinkMessage:
     """Return the change that gives a device hooks for filters, unless it has them."""
     return qdisc(device, CLSACT, 0xFFFF0000, "clsact", flags=netlink.REPLACE)
@@ -357,36 +238,6 @@ def qdisc(
     return NetlinkMessage(netlink.RTM_NEWQDISC, flags, body, command)
 
 
-def filter_(
-    device: Device, hook: int, priority: int, kind: str, options: bytes, words: str
-) -> NetlinkMessage:
-    """Return the change that adds a filter for every protocol at `hook`, a qdisc or of clsact."""
-    info = priority << 16 | 0x0300  # ETH_P_ALL in network order
-    body = TCMSG.pack(0, device.ifindex, 0, hook, info) + netlink.text(TCA_KIND, kind)
-    body += netlink.attribute(TCA_OPTIONS, options)
-    command = (
-        f"tc filter add dev {device.dev} {HOOKS[hook]} prio {priority} protocol all {kind} {words}"
-    )
-    return NetlinkMessage(netlink.RTM_NEWTFILTER, netlink.CREATE, body, command)
-
-
-def remove_filter(device: Device, priority: int, hook: int = INGRESS_HOOK) -> NetlinkMessage:
-    """Return the change that removes the filter of that priority at a hook of a device."""
-    body = TCMSG.pack(0, device.ifindex, 0, hook, priority << 16)
-    command = f"tc filter del dev {device.dev} {HOOKS[hook]} prio {priority}"
-    return NetlinkMessage(netlink.RTM_DELTFILTER, 0, body, command)
-
-
-def filter_options(
-    socket: netlink.Socket, ifindex: int, priority: int, hook: int = INGRESS_HOOK
-) -> Iterator[dict[int, bytes]]:
-    """Yield the options of the filters of a priority at a hook of a device with clsact."""
-    for body in socket.dump(netlink.RTM_GETTFILTER, TCMSG.pack(0, ifindex, 0, hook, 0)):
-        attributes = netlink.attributes(body, TCMSG.size)
-        if TCMSG.unpack_from(body)[4] >> 16 == priority and TCA_OPTIONS in attributes:
-            yield netlink.attributes(attributes[TCA_OPTIONS])
-
-
 class Discipline(NamedTuple):
     """A queueing discipline in the kernel: its device, its handle, its kind, its attributes."""
 
@@ -406,30 +257,6 @@ def disciplines(socket: netlink.Socket) -> Iterator[Discipline]:
 
 def _kind(attributes: Mapping[int, bytes]) -> str:
     return attributes[TCA_KIND].rstrip(b"\0").decode()
-
-
-def arrival_filters(socket: netlink.Socket, priority: int) -> dict[int, dict[int, bytes]]:
-    """Return the options of the filter of that priority for arrivals, by ifindex.
-
-    Devices of the socket's namespace without such a filter are left out.
-    """
-    by_ifindex = {}
-    for ifindex, _, kind, _ in disciplines(socket):
-        if kind == "clsact":
-            for options in filter_options(socket, ifindex, priority):
-                by_ifindex[ifindex] = options
-    return by_ifindex
-
-
-def blackholes(socket: netlink.Socket) -> set[int]:
-    """Return the devices of the socket's namespace that drop arrivals."""
-    return set(arrival_filters(socket, BLACKHOLE_PRIORITY))
-
-
-def unblackhole(socket: netlink.Socket, device: Device) -> None:
-    """Undo blackhole() if it was done."""
-    if device.ifindex in blackholes(socket):
-        socket.request([remove_filter(device, BLACKHOLE_PRIORITY)])
 
 
 def _body(device: Device, parent: int, handle: int, kind: str, options: bytes) -> bytes:
@@ -533,3 +360,39 @@ def rate_of_class(body: bytes) -> int:
     if TCA_HTB_RATE64 in options:
         return 8 * int(struct.unpack("=Q", options[TCA_HTB_RATE64])[0])
     return 8 * int(RATESPEC.unpack_from(options[TCA_HTB_PARMS])[5])
+
+
+TCA_STATS = 3
+# struct tc_stats: bytes, packets, drops, of no interest, packets and bytes that wait
+TC_STATS = struct.Struct("=QII12xII")
+
+
+class DisciplineCounters(NamedTuple):
+    """Counters of one queueing discipline.
+
+    waiting_packets: in the queue now; likewise waiting_bytes.
+    """
+
+    sent_bytes: int
+    sent_packets: int
+    drops: int
+    waiting_packets: int
+    waiting_bytes: int
+
+
+NO_COUNTS = DisciplineCounters(0, 0, 0, 0, 0)
+
+
+def counters_of(attributes: Mapping[int, bytes]) -> DisciplineCounters:
+    """Return the counters in the attributes of a discipline; 0 for one without."""
+    if TCA_STATS not in attributes:
+        return NO_COUNTS
+    return DisciplineCounters._make(TC_STATS.unpack_from(attributes[TCA_STATS]))
+
+
+def root_counters(socket: netlink.Socket) -> Iterator[tuple[int, DisciplineCounters]]:
+    """Yield the interface index and the counters of each device's root discipline."""
+    for body in socket.dump(netlink.RTM_GETQDISC, TCMSG.pack(0, 0, 0, 0, 0)):
+        _, ifindex, _, parent, _ = TCMSG.unpack_from(body)
+        if parent == ROOT:
+            yield ifindex, counters_of(netlink.attributes(body, TCMSG.size))

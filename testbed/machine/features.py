@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from weft.testbed.data_plane import flow_rewrite, prefix_rewrite, source_rewrite
-from weft.testbed.linux import interface, libbpf, netlink, netns, nft, tc
+from weft.testbed.linux import interface, libbpf, netlink, netns, nft, tc, tc_filters
 from weft.testbed.linux.closing import Closing
 from weft.testbed.linux.interface import Device, NamedDevice
 from weft.testbed.linux.netlink import NetlinkMessage
@@ -231,13 +231,18 @@ TRIES = (
     Try(
         "u32 and mirred",
         "a link's delay",
-        makes(lambda device: [tc.clsact(device), tc.redirect_arrivals(device, interface.LOOPBACK)]),
+        makes(
+            lambda device: [
+                tc.clsact(device),
+                tc_filters.redirect_arrivals(device, interface.LOOPBACK),
+            ]
+        ),
         modprobe("-a cls_u32 act_mirred"),
     ),
     Try(
         "clsact and cls_bpf",
         "silent failures, forwarding in eBPF",
-        makes(lambda device: [tc.clsact(device), tc.blackhole(device)]),
+        makes(lambda device: [tc.clsact(device), tc_filters.blackhole(device)]),
         modprobe("-a sch_ingress cls_bpf"),
     ),
     Try(

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from weft.testbed.linux import clock, netlink, tc
 from weft.testbed.linux.closing import Closing
-from weft.testbed.linux.discipline_counters import NOTHING, counters_of
 from weft.testbed.linux.interface import interfaces
+from weft.testbed.linux.tc import NO_COUNTS, counters_of
 from weft.testbed.runs.network_handle import NetworkHandle, netlink_of, ports
 
 HTB_GLOBAL = struct.Struct("=5I")  # the last: packets that went past the class
@@ -122,7 +122,7 @@ def _disciplines(socket: netlink.Socket) -> dict[int, dict[str, dict[int, bytes]
 def _port(disciplines: Mapping[str, dict[int, bytes]], link: tuple[int, ...]) -> PortCounters:
     """Combine the counters of a port's disciplines and of its link (netlink.LINK_64)."""
     queues = defaultdict(
-        lambda: NOTHING, {kind: counters_of(values) for kind, values in disciplines.items()}
+        lambda: NO_COUNTS, {kind: counters_of(values) for kind, values in disciplines.items()}
     )
     port = _of_link(link)._replace(blackholed=queues["clsact"].drops)
     exact = disciplines.get(tc.EXACT_KIND)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 
-from weft.testbed.linux import clock, libbpf, tc
+from weft.testbed.linux import clock, libbpf, tc, tc_filters
 from weft.testbed.linux.closing import Closing
 from weft.testbed.linux.interface import interfaces
 from weft.testbed.runs.network_handle import NetworkHandle, netlink_of, ports
@@ -204,7 +204,7 @@ class GapMonitor(Closing):
         own = ports(net)
         self._object = libbpf.Object(
             OBJECT,
-            constants=CONSTANTS.pack(net.identity.slot, tc.CONTROL_PORT),
+            constants=CONSTANTS.pack(net.identity.slot, tc_filters.CONTROL_PORT),
             entries={"ports": max(1, len(shaped))},
         )
         try:

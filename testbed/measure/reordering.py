@@ -22,7 +22,7 @@ from typing import Generic, NamedTuple, Self, TypeVar
 
 from weft.testbed.data_plane import port_programs
 from weft.testbed.data_plane.port_programs import CounterMap, PortFilter
-from weft.testbed.linux import libbpf, tc
+from weft.testbed.linux import libbpf, tc_filters
 from weft.testbed.runs.network_handle import NetworkHandle
 
 PRIORITY = 5  # of the filters: before those of the data plane and of the choice of layers
@@ -53,7 +53,7 @@ class WatchedPorts(ABC, Generic[Observation]):
         hook: side of the ports' interfaces.
     """
 
-    hook = tc.INGRESS_HOOK
+    hook = tc_filters.INGRESS_HOOK
 
     def __init__(self, net: NetworkHandle) -> None:
         self.net = net
@@ -257,7 +257,7 @@ class GapTable:
 class FlowGaps(WatchedPorts[GapTable]):
     """Watch the packets that hosts of a fabric send."""
 
-    hook = tc.EGRESS_HOOK
+    hook = tc_filters.EGRESS_HOOK
 
     def load(self) -> libbpf.Object:
         return libbpf.Object(GAPS_OBJECT)

@@ -12,7 +12,7 @@ from mininet.net import Mininet
 from mininet.node import Controller
 from mininet.nodelib import NAT
 
-from weft.testbed.linux import tc
+from weft.testbed.linux import tc, tc_filters
 from weft.testbed.linux.interface import interfaces
 from weft.testbed.mininet.lan import Lan
 from weft.testbed.mininet.mininet_arguments import Arguments, Classes
@@ -269,14 +269,14 @@ class LanLinks:
         for port in ports:
             if silent:
                 port.request(tc.clsact(port.end))
-                port.request(tc.blackhole(port.end))
+                port.request(tc_filters.blackhole(port.end))
             else:
                 port.ifconfig("down")
 
     def restore(self, name: str) -> None:
         """Undo fail()."""
         for port in self._ports(name):
-            tc.unblackhole(port.socket, port.end)
+            tc_filters.unblackhole(port.socket, port.end)
             port.ifconfig("up")
 
     def degrade(self, name: str, rate_bps: int) -> None:
@@ -311,6 +311,6 @@ def _has_failed(link: Any) -> bool:
     """Return True if an end of a link is down, or drops packets on arrival."""
     return any(
         not interfaces(port.socket)[port.end.ifindex].up
-        or port.end.ifindex in tc.blackholes(port.socket)
+        or port.end.ifindex in tc_filters.blackholes(port.socket)
         for port in (link.intf1, link.intf2)
     )

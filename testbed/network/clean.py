@@ -50,7 +50,7 @@ def remove(run: RunRecord) -> None:
     Raises:
         TimeoutError: a process or namespace does not end in time.
     """
-    with signals.held_back():
+    with signals.deferred_signals():
         _remove(run)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from weft.testbed.linux import clock, netlink, tc
+from weft.testbed.linux import clock, netlink, tc_filters
 from weft.testbed.linux.interface import InterfaceState, interfaces, set_up
 from weft.testbed.network.handle import Handle
 from weft.testbed.plan.element import (
@@ -60,7 +60,9 @@ def fail(network: Handle, name: str, *, silent: bool = False, only_to: str | Non
 def _fail_ends(network: Handle, node: int, ends: list[End], *, silent: bool) -> None:
     """Set these ports of `node` down; if `silent`, drop what arrives there instead."""
     with network.at(node) as socket:
-        socket.request([tc.blackhole(end) if silent else set_up(end, False) for end in ends])
+        socket.request(
+            [tc_filters.blackhole(end) if silent else set_up(end, False) for end in ends]
+        )
 
 
 def _links(network: Handle, element: Element) -> list[int]:
@@ -79,7 +81,7 @@ def restore(network: Handle, name: str) -> None:
     for link in _links(network, parse_element(network.topology, name)):
         for node, port, end in network.both_ends(link):
             with network.at(node) as socket:
-                tc.unblackhole(socket, end)
+                tc_filters.unblackhole(socket, end)
                 if not interfaces(socket)[end.ifindex].up:
                     bring_up(network, node, port, socket)
         clock.let_kernel_work()
@@ -105,7 +107,7 @@ def inspect(network: Handle) -> LinkFaults:
     for node in network.local_nodes:
         with network.at(node) as socket:
             state |= interfaces(socket)
-            dropping |= tc.blackholes(socket)
+            dropping |= tc_filters.blackholes(socket)
     failed = []
     mtu_bytes = {}
     for link in range(len(network.topology.links)):

@@ -191,7 +191,7 @@ class Loop:
         """
         waits = any(isinstance(daemon.fib, SwitchFib) for daemon in self._daemons)
         needed = {process.CAP_NET_ADMIN, *([process.CAP_NET_RAW] if waits else [])}
-        return needed | process.of_maps(os.uname().release)
+        return needed | process.map_capabilities(os.uname().release)
 
     def descriptors(self) -> list[int]:
         """Return all open descriptors."""

@@ -22,14 +22,14 @@ from contextlib import ExitStack, suppress
 from typing import NamedTuple
 
 from weft.daemons.core import wire
-from weft.testbed.linux import netlink, tc
+from weft.testbed.linux import netlink, tc, tc_filters
 from weft.testbed.linux.interface import IFF_UP, IFINFO, NodeInterfaces
 from weft.testbed.node_daemon.sealed_channel import COOKIE_BYTES, TAG_BYTES, PortChannel
 
 LINK_GROUP = 1
 ALL_LINKS = IFINFO.pack(0, 0, 0, 0, 0)
 IFF_LOWER_UP = 0x10000
-ROUTINE, URGENT = ("224.0.0.233", tc.CONTROL_PORT), ("224.0.0.234", tc.CONTROL_PORT)
+ROUTINE, URGENT = ("224.0.0.233", tc_filters.CONTROL_PORT), ("224.0.0.234", tc_filters.CONTROL_PORT)
 FRAME_BYTES = 2048  # room for one frame's payload
 SO_RCVBUFFORCE, IP_MULTICAST_ALL = 33, 49
 IP_MTU_DISCOVER, IP_PMTUDISC_INTERFACE = 10, 4
@@ -178,14 +178,14 @@ def _set_up_receiver(
     udp: socket.socket, index: int, group: str, program: Sequence[tuple[int, int, int, int]]
 ) -> None:
     """Have the socket receive what `program` passes of the packets to `group`."""
-    tc.of_socket(udp, program)
+    tc_filters.filter_socket(udp, program)
     # without CAP_NET_ADMIN the default room must do
     with suppress(PermissionError):
         udp.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BYTES)
     udp.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, _here(index, group))
     # no groups that other sockets of the node joined
     udp.setsockopt(socket.IPPROTO_IP, IP_MULTICAST_ALL, 0)
-    udp.bind((group, tc.CONTROL_PORT))
+    udp.bind((group, tc_filters.CONTROL_PORT))
     # from this call on the kernel records times of arrival; there is none yet
     with suppress(FileNotFoundError):
         fcntl.ioctl(udp, SIOCGSTAMPNS, bytearray(TIMESPEC.size))
@@ -272,7 +272,7 @@ class PortSockets:
         """Use these keys from now on."""
         self.channel.set_keys(keys)
         for ear in (self.urgent, self.routine):
-            tc.of_socket(ear, only_for(self._node, self.channel.cookies))
+            tc_filters.filter_socket(ear, only_for(self._node, self.channel.cookies))
 
     def close(self) -> None:
         for open_socket in self.sockets():

@@ -13,7 +13,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from weft.testbed.linux import clock, fib, netlink, netns, tc
+from weft.testbed.linux import clock, fib, netlink, netns, tc, tc_filters
 from weft.testbed.linux.interface import IFF_UP, IFINFO, interfaces
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.observe.stream_event import StreamEvent
@@ -96,7 +96,7 @@ class KernelChanges:
     def _read_again(self, node: int) -> None:
         with self._network.at(node) as requests:
             devices = interfaces(requests)
-            dropping = tc.blackholes(requests)
+            dropping = tc_filters.blackholes(requests)
             shapes = tc.shapes(requests) if self._network.plan.link_specs else {}
             routes = fib.routes(requests)
         for end in self._network.plan.ends[node].values():
@@ -154,7 +154,11 @@ class KernelChanges:
         elif kind in (netlink.RTM_NEWTFILTER, netlink.RTM_DELTFILTER):
             _, index, _, hook, info = tc.TCMSG.unpack_from(body)
             port = self._ports.get(index)
-            if port and hook == tc.INGRESS_HOOK and info >> 16 == tc.BLACKHOLE_PRIORITY:
+            if (
+                port
+                and hook == tc_filters.INGRESS_HOOK
+                and info >> 16 == tc_filters.BLACKHOLE_PRIORITY
+            ):
                 port.dropping = kind == netlink.RTM_NEWTFILTER
                 self._changed_links.setdefault(port.link, now)
         elif kind in (netlink.RTM_NEWTCLASS, netlink.RTM_NEWQDISC):

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from weft.daemons.core.message_formats import MalformedMessage
 from weft.daemons.core.message_registry import dissect
-from weft.testbed.linux.tc import CONTROL_PORT
+from weft.testbed.linux.tc_filters import CONTROL_PORT
 from weft.topologies.core.address import dotted
 
 SECTION, INTERFACE, STATISTICS, PACKET = 0x0A0D0D0A, 1, 5, 6

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.testbed.linux import clock, discipline_counters, netlink
+from weft.testbed.linux import clock, netlink, tc
 from weft.testbed.runs.network_handle import NetworkHandle, netlink_of, ports
 
 LEAST = 8  # nodes read each time, regardless of the time limit
@@ -125,7 +125,7 @@ class PortReader:
 
 def _of_queues(socket: netlink.Socket) -> Iterator[tuple[int, int, int, int]]:
     """Yield index, bytes sent, drops and waiting packets of each shaped device."""
-    for index, queue in discipline_counters.at_roots(socket):
+    for index, queue in tc.root_counters(socket):
         yield index, queue.sent_bytes, queue.drops, queue.waiting_packets
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from weft.testbed.linux import clock, netns, tc
+from weft.testbed.linux import clock, netns, tc_filters
 from weft.testbed.linux.icmp import SO_TIMESTAMPNS, TIMESPEC
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.observe.pcapng import INBOUND, OUTBOUND, Files
@@ -143,7 +143,7 @@ def _packet_socket(namespace: int, dev: str, *, control: bool) -> socket.socket:
     packets.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
     if control:
         # keep the whole packet or nothing
-        tc.of_socket(packets, tc.of_control_packets(0xFFFFFFFF, 0))
+        tc_filters.filter_socket(packets, tc_filters.control_packet_program(0xFFFFFFFF, 0))
     packets.bind((dev, ALL))
     return packets
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from weft.daemons.core.message_formats import CODES, MAGIC, VERSION, Bits, Part, Repeat
 from weft.daemons.core.message_registry import FORMATS, HEADER, SEAL, SEAL_BYTES
-from weft.testbed.linux.tc import CONTROL_PORT
+from weft.testbed.linux.tc_filters import CONTROL_PORT
 
 try:
     from scapy.fields import (

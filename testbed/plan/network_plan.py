@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypedDict
 from weft.daemons.core.node_config import routers
 from weft.daemons.routing import selection
 from weft.daemons.routing.candidates import candidates
-from weft.testbed.linux import fib, interface, live_port, netlink, tc
+from weft.testbed.linux import fib, interface, live_port, netlink, tc, tc_filters
 from weft.testbed.linux.interface import Device, Interface, NamedDevice, NodeInterfaces
 from weft.testbed.linux.netlink import NetlinkMessage
 from weft.testbed.plan.part import PlanPart
@@ -350,9 +350,9 @@ class NetworkPlan:
             else:
                 messages += tc.shape(end, link)
             if self.topology.is_crossbar(node):
-                messages.append(tc.control_first(end))
+                messages.append(tc_filters.control_first(end))
             elif self.topology.is_crossbar(end.peer):
-                messages.append(tc.control_from_daemons(end))
+                messages.append(tc_filters.control_from_daemons(end))
             if link.delay_us and not self.virtual:
                 messages += self._delayed(end, link.delay_us)
             if link.loss_ppb:
@@ -382,7 +382,7 @@ class NetworkPlan:
         The delay is behind the wire, so that delayed packets take no room in the sender's queue.
         """
         ifb = ifb_of(end)
-        redirected = tc.redirect_arrivals(end, ifb)
+        redirected = tc_filters.redirect_arrivals(end, ifb)
         return [interface.new(ifb, "ifb"), tc.delay(ifb, delay_us), redirected]
 
     def addresses(self, node: int) -> list[NetlinkMessage]:

@@ -21,9 +21,9 @@ from weft.testbed.packets.network import PacketNetwork
 from weft.testbed.runs.network_handle import NetworkHandle, require_rate
 from weft.testbed.schedules.task_graph import MessageStart, Progress, TaskGraph
 from weft.testbed.traffic.event_loop import EventLoop
+from weft.testbed.traffic.flow_results import tcp_info
 from weft.testbed.traffic.flows import CHUNK_BYTES
-from weft.testbed.traffic.tcp_connection import connect, raise_error
-from weft.testbed.traffic.tcp_info import tcp_info
+from weft.testbed.traffic.tcp import connect, raise_error
 
 
 def replay_packets(

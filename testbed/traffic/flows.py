@@ -4,7 +4,7 @@ Each flow begins at its time, and ends when its last byte has arrived.  A socket
 that it was opened in, so one loop holds both ends of every flow, and one clock times them.  3,000
 flows take a few seconds; an iperf3 process takes 15 ms to start.  The kernel discards what a
 receiver reads (MSG_TRUNC), and a sender writes zeros.  Under a virtual clock threads read
-(waiting_readers.py).
+(event_loop.py).
 """
 
 from __future__ import annotations
@@ -23,14 +23,12 @@ from weft.testbed.linux import clock, netns
 from weft.testbed.linux.process import allow_more_descriptors
 from weft.testbed.runs.network_handle import NetworkHandle, require_rate
 from weft.testbed.traffic import mptcp
-from weft.testbed.traffic.event_loop import EventLoop
+from weft.testbed.traffic.event_loop import EventLoop, WaitingReaders
 from weft.testbed.traffic.flow_results import Flow as Flow
 from weft.testbed.traffic.flow_results import FlowResult as FlowResult
 from weft.testbed.traffic.flow_results import FlowResults as FlowResults
-from weft.testbed.traffic.tcp_connection import TCP_NOTSENT_LOWAT, UNSENT_BYTES, raise_error
-from weft.testbed.traffic.tcp_info import TcpInfo, multipath_info, received_bytes, tcp_info
-from weft.testbed.traffic.tcp_settings import tcp_sysctls
-from weft.testbed.traffic.waiting_readers import WaitingReaders
+from weft.testbed.traffic.flow_results import TcpInfo, multipath_info, received_bytes, tcp_info
+from weft.testbed.traffic.tcp import TCP_NOTSENT_LOWAT, UNSENT_BYTES, raise_error, tcp_sysctls
 from weft.topologies.core.address import dotted
 
 PORT = 7000

@@ -29,7 +29,7 @@ from weft.testbed.measure.ping import ping
 from weft.testbed.network import clean
 from weft.testbed.runs import node_command, private_files, run_process
 from weft.testbed.runs.network_handle import NetworkHandle
-from weft.testbed.traffic import tcp_settings
+from weft.testbed.traffic import tcp
 
 Sink = BinaryIO | int | None  # of output; None: that of this process
 JOB = "WEFT_MPI_JOB"  # environment variable: the job that a process belongs to
@@ -270,9 +270,9 @@ def _limit_queued_bytes(stack: ExitStack, net: NetworkHandle) -> None:
     former = folder / "mpi_sysctl"
     stack.callback(_restore_queued_bytes, net, lock, former)
     with suppress(FileExistsError), open(former, "x", encoding="utf-8") as file:
-        file.write(tcp_settings.tcp_sysctls(net)[QUEUED_SYSCTL])
+        file.write(tcp.tcp_sysctls(net)[QUEUED_SYSCTL])
         file.flush()
-        tcp_settings.tune(net, {QUEUED_PATH: str(QUEUED_BYTES)})
+        tcp.tune(net, {QUEUED_PATH: str(QUEUED_BYTES)})
 
 
 def _restore_queued_bytes(net: NetworkHandle, lock: int, former: Path) -> None:
@@ -280,7 +280,7 @@ def _restore_queued_bytes(net: NetworkHandle, lock: int, former: Path) -> None:
     with suppress(BlockingIOError, FileNotFoundError):
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if value := former.read_text(encoding="utf-8"):
-            tcp_settings.tune(net, {QUEUED_PATH: value})
+            tcp.tune(net, {QUEUED_PATH: value})
         former.unlink()
 
 

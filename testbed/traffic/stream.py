@@ -16,7 +16,7 @@ from itertools import pairwise
 
 from weft.testbed.linux import clock
 from weft.testbed.runs.network_handle import NetworkHandle, require_rate
-from weft.testbed.traffic.tcp_connection import connect, raise_error
+from weft.testbed.traffic.tcp import connect, raise_error
 
 CHUNK_BYTES = 1 << 16
 PAUSE_S = 0.5  # longest time until the thread notices stop()

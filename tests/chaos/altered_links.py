@@ -20,7 +20,7 @@ from contextlib import suppress
 from heapq import heappop, heappush
 
 from weft.daemons.simulator.wires import Passage, Randomness, Wire
-from weft.testbed.linux import clock, netns, tc
+from weft.testbed.linux import clock, netns, tc, tc_filters
 from weft.testbed.linux.netlink import NetlinkMessage
 from weft.testbed.network.handle import Handle
 from weft.testbed.plan.network_plan import End
@@ -170,7 +170,7 @@ class _Tap:
     def close(self) -> None:
         """Remove the filter, and close the sockets."""
         with self._network.at(self._node) as routes:
-            routes.request([tc.remove_filter(self._end, PRIORITY)])
+            routes.request([tc_filters.remove_filter(self._end, PRIORITY)])
         self.receiver.close()
         self._sender.close()
 
@@ -180,7 +180,7 @@ def is_control(frame: bytes) -> bool:
     whole_udp = (
         len(frame) > 42 and frame[12:15] == b"\x08\x00\x45" and frame[20] & 0xBF == frame[21] == 0
     )
-    port = struct.pack(">H", tc.CONTROL_PORT)
+    port = struct.pack(">H", tc_filters.CONTROL_PORT)
     return whole_udp and frame[22:24] == b"\xff\x11" and frame[36:38] == port
 
 
@@ -189,9 +189,9 @@ def drop_control(end: End) -> NetlinkMessage:
     program = [
         (0x30, 0, 0, 15),
         (0x15, 8, 0, MARK),
-        *tc.of_control_packets(tc.TC_ACT_SHOT, tc.TC_ACT_UNSPEC),
+        *tc_filters.control_packet_program(tc_filters.TC_ACT_SHOT, tc_filters.TC_ACT_UNSPEC),
     ]
-    return tc.classic_filter(end, tc.INGRESS_HOOK, PRIORITY, program)
+    return tc_filters.classic_filter(end, tc_filters.INGRESS_HOOK, PRIORITY, program)
 
 
 def marked(frame: bytes) -> bytes:

@@ -8,12 +8,12 @@ import pytest
 
 from tests.chaos.altered_links import MARK, PAYLOAD, AlteredLinks, is_control, marked
 from weft.daemons.simulator.wires import Wire
-from weft.testbed.linux import netns, tc
+from weft.testbed.linux import netns, tc_filters
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.mininet.net import Net
 
 
-def frame(payload=b"hello", port=tc.CONTROL_PORT, ttl=255, flags=0x4000):
+def frame(payload=b"hello", port=tc_filters.CONTROL_PORT, ttl=255, flags=0x4000):
     udp = struct.pack(">4H", port, port, 8 + len(payload), 0x1234) + payload
     ip = struct.pack(
         ">BBHHHBBH4s4s", 0x45, 0, 20 + len(udp), 7, flags, ttl, 17, 0, b"\n\0\0\1", b"\xe0\0\0\xe9"
@@ -57,7 +57,7 @@ def altered(net):
     made.close()
     for node in range(net.topology.nodes):
         with net.network.at(node) as at:
-            assert not tc.blackholes(at)
+            assert not tc_filters.blackholes(at)
 
 
 def up(net, node):

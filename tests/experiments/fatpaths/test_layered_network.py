@@ -18,8 +18,8 @@ from weft.experiments.fatpaths import (
     layered_network,
 )
 from weft.experiments.runner.definition import Run
+from weft.testbed.traffic.flow_results import TcpInfo
 from weft.testbed.traffic.flows import Flow, FlowResult, FlowResults
-from weft.testbed.traffic.tcp_info import TcpInfo
 from weft.topologies.core.link import Mbps
 
 EXPERIMENTS = (fatpaths_fct, fatpaths_stencil, flowlet_gaps)

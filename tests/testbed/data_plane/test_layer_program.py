@@ -25,7 +25,7 @@ from weft.testbed.measure.reordering import Reordering
 from weft.testbed.measure.traceroute import trace
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.node_daemon import control
-from weft.testbed.traffic import flows, mptcp, tcp_settings
+from weft.testbed.traffic import flows, mptcp, tcp
 from weft.testbed.traffic.flows import Flow
 from weft.topologies import build
 from weft.topologies.core.address import Prefix, dotted
@@ -298,7 +298,7 @@ def test_congestion_draws_another_layer(
     program = change(
         slow, trigger=trigger, choice=Choice.LEAST if trigger == Trigger.ECN else Choice.RANDOM
     )
-    tcp_settings.tune(slow, {"ipv4/tcp_ecn": "1" if trigger == Trigger.ECN else "0"})
+    tcp.tune(slow, {"ipv4/tcp_ecn": "1" if trigger == Trigger.ECN else "0"})
     wanted = [Flow(0.0, src, DST, 700_000) for src in (SRC, 3)]
     for active in (True, False):
         program.set(program.settings() | {"trigger": trigger if active else Trigger.NONE})

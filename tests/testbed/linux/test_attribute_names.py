@@ -11,7 +11,7 @@ import pytest
 from pyroute2.netlink import nla_base, nlmsg_base
 from pyroute2.netlink.nfnetlink.nftsocket import AsyncNFTSocket
 
-from weft.testbed.linux import fib, interface, live_port, netlink, nft, tc
+from weft.testbed.linux import fib, interface, live_port, netlink, nft, tc, tc_filters
 from weft.testbed.linux.interface import NamedDevice, Tunnel
 from weft.testbed.linux.iproute import decoded
 from weft.testbed.linux.netlink import NetlinkMessage
@@ -20,7 +20,7 @@ from weft.topologies.core.address import Prefix
 from weft.topologies.core.link import LinkSpec, Mbps
 
 PREFIXES = ("IFLA_", "IFA_", "RTA_", "NDA_", "TCA_", "NFTA_", "VETH_", "NLMSGERR_ATTR_")
-MODULES = (interface, fib, tc, nft, netlink, network_plan)
+MODULES = (interface, fib, tc, tc_filters, nft, netlink, network_plan)
 # that pyroute2 0.9.7 has no names for; tests of those modules compare with tc and nft
 UNKNOWN_TO_PYROUTE2 = {
     "NFTA_LIST_ELEM",  # an element of an unnamed list
@@ -239,7 +239,7 @@ MESSAGES: list[tuple[NetlinkMessage, dict[str, Any]]] = [
         },
     ),
     (
-        tc.redirect_arrivals(DEVICE, NamedDevice(78, "ifb")),
+        tc_filters.redirect_arrivals(DEVICE, NamedDevice(78, "ifb")),
         {
             **{"index": 77, "parent": 0xFFFFFFF2, "info": 10 << 16 | 0x300, "TCA_KIND": "u32"},
             "TCA_OPTIONS": {
@@ -261,7 +261,7 @@ MESSAGES: list[tuple[NetlinkMessage, dict[str, Any]]] = [
             "TCA_OPTIONS": {"TCA_BPF_OPS_LEN": 4, "TCA_BPF_OPS": 0x20, "TCA_BPF_FLAGS": 1},
         },
     ),
-    (tc.remove_filter(DEVICE, 2), {"index": 77, "parent": 0xFFFFFFF2, "info": 2 << 16}),
+    (tc_filters.remove_filter(DEVICE, 2), {"index": 77, "parent": 0xFFFFFFF2, "info": 2 << 16}),
 ]
 
 

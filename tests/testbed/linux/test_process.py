@@ -93,7 +93,7 @@ with open("/proc/self/status") as status:
     ],
 )
 def test_maps_that_are_open_need_a_right_on_old_kernels(release: str, kept: set[int]) -> None:
-    assert process.of_maps(release) == kept
+    assert process.map_capabilities(release) == kept
 
 
 def test_what_is_given_up_is_gone_for_good() -> None:

@@ -8,7 +8,7 @@ import struct
 import pytest
 
 from tests.chaos.altered_links import is_control
-from weft.testbed.linux import netlink, tc
+from weft.testbed.linux import netlink, tc, tc_filters
 from weft.testbed.linux.interface import NamedDevice
 from weft.testbed.linux.netlink import NetlinkMessage
 from weft.topologies.core.link import LinkSpec, Mbps
@@ -50,7 +50,7 @@ ROOT, CLASS, FIFO = tc.shape(DEVICE, LINK)
             (0xFFFF0000, 0xFFFFFFF1, b"clsact\0", ""),
         ),
         (
-            tc.blackhole(DEVICE),
+            tc_filters.blackhole(DEVICE),
             netlink.RTM_NEWTFILTER,
             (
                 0,
@@ -155,4 +155,4 @@ def test_control_packets_are_known_alike_in_python_and_by_the_filter(
     packet: bytes, matches: bool
 ) -> None:
     assert is_control(packet) == matches
-    assert run_filter(tc.of_control_packets(7, 3), packet) == (7 if matches else 3)
+    assert run_filter(tc_filters.control_packet_program(7, 3), packet) == (7 if matches else 3)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.testbed.linux import clock, netns, tc
+from weft.testbed.linux import clock, netns, tc, tc_filters
 from weft.testbed.measure import queues
 from weft.testbed.measure.ping import ping
 from weft.testbed.measure.port_counters import PortCounterReader
@@ -137,7 +137,7 @@ def test_a_long_packet_of_a_daemon_takes_none_of_the_rate(network):
 
     def send() -> None:
         while not over.is_set():
-            daemon.sendto(bytes(1250), (peer, tc.CONTROL_PORT))
+            daemon.sendto(bytes(1250), (peer, tc_filters.CONTROL_PORT))
             clock.sleep(0.005)
 
     sender = threading.Thread(target=send)

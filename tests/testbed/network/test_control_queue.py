@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from weft.testbed.linux import netns, tc
+from weft.testbed.linux import netns, tc, tc_filters
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.measure import queues
 from weft.testbed.measure.port_counters import PortCounterReader, PortCounters
@@ -55,7 +55,7 @@ def test_control_packets_and_nothing_else_overtake_the_queue_of_a_crossbar_port(
     net = network("dcell:n=3,k=1", SLOW)
     crossbar = net.topology.servers
     dev = f"{net.topology.naming.name(crossbar)}-eth2"
-    data, control = listener(net, 2, 9), listener(net, 2, tc.CONTROL_PORT)
+    data, control = listener(net, 2, 9), listener(net, 2, tc_filters.CONTROL_PORT)
     for node in (0, 1):
         with sender(net, node) as bulk:
             for _ in range(20):
@@ -65,10 +65,10 @@ def test_control_packets_and_nothing_else_overtake_the_queue_of_a_crossbar_port(
         for one in (daemon, forger):
             # past h0's own queue
             one.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, tc.CONTROL_PRIORITY)
-        forger.sendto(b"forged", ("10.0.0.2", tc.CONTROL_PORT))
-        daemon.sendto(b"another port", ("10.0.0.2", tc.CONTROL_PORT + 1))
+        forger.sendto(b"forged", ("10.0.0.2", tc_filters.CONTROL_PORT))
+        daemon.sendto(b"another port", ("10.0.0.2", tc_filters.CONTROL_PORT + 1))
         for _ in range(5):
-            daemon.sendto(b"hello", ("10.0.0.2", tc.CONTROL_PORT))
+            daemon.sendto(b"hello", ("10.0.0.2", tc_filters.CONTROL_PORT))
         assert [control.recv(100) for _ in range(5)] == 5 * [b"hello"]
     assert backlog(net, dev) > 2
     assert direct_packets(net, dev) == 5
@@ -83,15 +83,18 @@ def test_only_who_may_set_its_priority_gets_past_the_rate(network):
     net = network("dcell:n=3,k=1", LinkSpec(rate_bps=20 * Mbps, queue_packets=50))
     crossbar = net.topology.servers
     dev = f"{net.topology.naming.name(crossbar)}-eth2"
-    control, other = listener(net, 2, tc.CONTROL_PORT), listener(net, 2, tc.CONTROL_PORT + 1)
+    control, other = (
+        listener(net, 2, tc_filters.CONTROL_PORT),
+        listener(net, 2, tc_filters.CONTROL_PORT + 1),
+    )
     with sender(net, 0) as forger, sender(net, 0) as daemon:
         for _ in range(20):
-            forger.sendto(bytes(1000), ("10.0.0.2", tc.CONTROL_PORT))
-        forger.sendto(b"last", ("10.0.0.2", tc.CONTROL_PORT + 1))
+            forger.sendto(bytes(1000), ("10.0.0.2", tc_filters.CONTROL_PORT))
+        forger.sendto(b"last", ("10.0.0.2", tc_filters.CONTROL_PORT + 1))
         assert other.recv(100) == b"last"
         assert direct_packets(net, dev) == direct_packets(net, "h0-eth0") == 0
         daemon.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, tc.CONTROL_PRIORITY)
-        daemon.sendto(b"hello", ("10.0.0.2", tc.CONTROL_PORT))
+        daemon.sendto(b"hello", ("10.0.0.2", tc_filters.CONTROL_PORT))
         assert control.recv(100) == b"hello"
         assert direct_packets(net, dev) == direct_packets(net, "h0-eth0") == 1
         control.setblocking(False)
@@ -123,9 +126,9 @@ def test_the_monitor_of_gaps_knows_control_packets_by_the_same_marks(network, co
     with GapMonitor(net) as monitor, sender(net, 0) as daemon:
         sending = net.ifindex(0, 0)
         for port, priority in (
-            (tc.CONTROL_PORT, tc.CONTROL_PRIORITY),
-            (tc.CONTROL_PORT, tc.QUEUED_PRIORITY),
-            (tc.CONTROL_PORT + 1, 0),
+            (tc_filters.CONTROL_PORT, tc.CONTROL_PRIORITY),
+            (tc_filters.CONTROL_PORT, tc.QUEUED_PRIORITY),
+            (tc_filters.CONTROL_PORT + 1, 0),
         ):
             daemon.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, priority)
             before = monitor.read()[sending]

@@ -15,7 +15,7 @@ import pytest
 
 from tests.fuzz.hostile_messages import Campaign, network_for, schemes
 from weft.daemons.core import wire
-from weft.testbed.linux import clock, fib, netns, tc
+from weft.testbed.linux import clock, fib, netns, tc_filters
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.node_daemon import control, credentials, daemon_files
@@ -187,7 +187,7 @@ def test_errors_that_anybody_may_send_about_its_hellos_cost_a_daemon_none(
         (int(local.split(":")[1], 16), group)
         for local, far in ends
         for address, group in groups
-        if far == f"{address}:{tc.CONTROL_PORT:04X}"
+        if far == f"{address}:{tc_filters.CONTROL_PORT:04X}"
     ]
     assert connected, (dev, ends)
     with at(routed, 0, 1, socket.SOCK_RAW, socket.IPPROTO_ICMP) as sender:
@@ -196,7 +196,7 @@ def test_errors_that_anybody_may_send_about_its_hellos_cost_a_daemon_none(
                 inner = struct.pack(
                     ">BBHHHBBH4s4s", 0x45, 0, 36, 0, 0, 255, 17, 0, source, socket.inet_aton(group)
                 )
-                body = inner + struct.pack(">HHHH", port, tc.CONTROL_PORT, 16, 0) + bytes(8)
+                body = inner + struct.pack(">HHHH", port, tc_filters.CONTROL_PORT, 16, 0) + bytes(8)
                 message = struct.pack(">BBHI", *PORT_UNREACHABLE, 0, 0) + body
                 total = sum(struct.unpack(f">{len(message) // 2}H", message))
                 total = (total & 0xFFFF) + (total >> 16)

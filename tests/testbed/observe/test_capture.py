@@ -15,7 +15,7 @@ import pytest
 from weft.daemons.core import wire
 from weft.experiments.cli.cli import main
 from weft.testbed.linux.clock import wait_until
-from weft.testbed.linux.tc import CONTROL_PORT
+from weft.testbed.linux.tc_filters import CONTROL_PORT
 from weft.testbed.measure.ping import ping
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.observe.pcapng import (

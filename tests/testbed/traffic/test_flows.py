@@ -14,7 +14,7 @@ from weft.testbed.data_plane.data_plane import DataPlane
 from weft.testbed.linux import clock, netns
 from weft.testbed.measure.queues import Occupancies
 from weft.testbed.network.network import RunningNetwork
-from weft.testbed.traffic import flows, mptcp, tcp_settings
+from weft.testbed.traffic import flows, mptcp, tcp
 from weft.testbed.traffic.flows import Flow
 from weft.topologies.core.link import LinkSpec, Mbps
 
@@ -223,7 +223,7 @@ def test_marks_of_the_data_plane_keep_queues_short(network: Callable[..., Runnin
     longest = {}
     for spec in ("dmodk", "dmodk:ecn=20"):
         net = network("star:n=3", LinkSpec(rate_bps=20 * Mbps, queue_packets=100))
-        tcp_settings.tune(net, {"ipv4/tcp_ecn": "1"})
+        tcp.tune(net, {"ipv4/tcp_ecn": "1"})
         with DataPlane.load(net, spec) as plane, Occupancies(net) as queues:
             plane.attach()
             wanted = [Flow(0.0, 0, 2, 1_500_000), Flow(0.0, 1, 2, 1_500_000)]
@@ -282,12 +282,12 @@ def test_transports_that_there_are_not_are_refused_in_one_line(transport: str) -
 
 def test_settings_reach_every_host(network: Callable[..., RunningNetwork]) -> None:
     net = network("star:n=3", LINK)
-    tcp_settings.tune(net, {"ipv4/tcp_min_rtt_wlen": "0", "ipv4/tcp_ecn": "1"})
+    tcp.tune(net, {"ipv4/tcp_min_rtt_wlen": "0", "ipv4/tcp_ecn": "1"})
     for host in range(3):
-        found = tcp_settings.tcp_sysctls(net, host)
+        found = tcp.tcp_sysctls(net, host)
         assert (found["tcp_min_rtt_wlen"], found["tcp_ecn"]) == ("0", "1")
     with pytest.raises(OSError, match=r"sysctl net.ipv4.tcp_ecn=x"):
-        tcp_settings.tune(net, {"ipv4/tcp_ecn": "x"})
+        tcp.tune(net, {"ipv4/tcp_ecn": "x"})
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from weft.testbed.measure.port_counters import PortCounterReader
 from weft.testbed.network import clean
 from weft.testbed.runs import run
 from weft.testbed.traffic import mpi
-from weft.testbed.traffic.tcp_settings import tcp_sysctls
+from weft.testbed.traffic.tcp import tcp_sysctls
 from weft.topologies.core.link import LinkSpec, Mbps
 from weft.topologies.core.placement import place_ranks
 

@@ -16,7 +16,7 @@ import subprocess
 import sys
 from contextlib import suppress
 
-from weft.testbed.linux import clock, interface, netlink, tc
+from weft.testbed.linux import clock, interface, netlink, tc, tc_filters
 from weft.testbed.linux.interface import NamedDevice
 from weft.testbed.measure import port_counters
 from weft.testbed.measure.port_counters import PortCounters
@@ -41,7 +41,7 @@ def messages(
         interface.new(ifb, "ifb"),
         tc.delay(ifb, shape.delay_us),
         tc.clsact(far),
-        tc.redirect_arrivals(far, ifb),
+        tc_filters.redirect_arrivals(far, ifb),
     ]
 
 
