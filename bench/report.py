@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from weft.experiments.runner.ownership import owned_by_caller
 from weft.experiments.runner.provenance import code_and_machine
+from weft.testbed.runs.private_files import owned_by_caller
 
 RESULTS = Path(__file__).parents[1] / "results" / "bench"
 Result = TypeVar("Result")

@@ -18,8 +18,7 @@ from typing import Any
 from weft.daemons.control.hello import HelloOutcome, NeighbourChanged, Neighbourhood
 from weft.daemons.core import wire
 from weft.daemons.core.actions import NOTHING, UNCHANGED, Action, Hop, SetRoute
-from weft.daemons.core.contract import Adjacencies, useless
-from weft.daemons.core.events import DaemonEvent
+from weft.daemons.core.contract import Adjacencies, DaemonEvent, useless
 from weft.topologies.core.address import Prefix
 
 

@@ -26,7 +26,7 @@ from weft.daemons.control.link_state import Database
 from weft.daemons.core import wire
 from weft.daemons.core.actions import NOTHING, Action, FiveTuple, Hop, Send, SetFlowPort, SetRoute
 from weft.daemons.core.capabilities import FlowPlacement
-from weft.daemons.core.events import DaemonEvent, FlowsSeen, LongQueue, SeenFlow
+from weft.daemons.core.contract import DaemonEvent, FlowsSeen, LongQueue, SeenFlow
 from weft.daemons.core.wire import MalformedMessage
 from weft.daemons.dar import messages
 from weft.daemons.dar.leaf import LeafFlows, LeafSettings, Random

@@ -21,7 +21,7 @@ from math import inf
 from typing import NamedTuple, TypeVar
 
 from weft.daemons.core.actions import FiveTuple, SetFlowPort
-from weft.daemons.core.events import SeenFlow
+from weft.daemons.core.contract import SeenFlow
 from weft.daemons.core.mixing import mixed
 from weft.daemons.dar.iteration import draw
 from weft.daemons.routing.selection import WORD, below

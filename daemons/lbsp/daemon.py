@@ -39,8 +39,7 @@ from weft.daemons.core.actions import (
     SetQueueState,
     SetRoute,
 )
-from weft.daemons.core.contract import useless
-from weft.daemons.core.events import DaemonEvent, LinkDegraded, QueuesCall
+from weft.daemons.core.contract import DaemonEvent, LinkDegraded, QueuesCall, useless
 from weft.daemons.lbsp import messages
 from weft.daemons.lbsp import routing as lbsp
 from weft.daemons.lbsp.messages import (

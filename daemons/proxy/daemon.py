@@ -36,8 +36,7 @@ from weft.daemons.control.candidate_routes import LiveRoutes
 from weft.daemons.control.hello import HelloOutcome, Neighbourhood
 from weft.daemons.core import wire
 from weft.daemons.core.actions import NOTHING, Action, Hop, Note, Send, SetRoute, SetSourceRewrite
-from weft.daemons.core.contract import useless
-from weft.daemons.core.events import DaemonEvent, DestinationInUse, Measured, Refused
+from weft.daemons.core.contract import DaemonEvent, DestinationInUse, Measured, Refused, useless
 from weft.daemons.core.timers import TokenBucket
 from weft.daemons.proxy import routing as proxy
 from weft.daemons.proxy.path_selection import NOT_ASKED, CandidatePath, Paths, ProbeSettings

@@ -24,7 +24,7 @@ from weft.daemons.core.capabilities import (
     QueueState,
     SourceRewrite,
 )
-from weft.daemons.core.events import DaemonEvent, DestinationInUse, FlowInUse
+from weft.daemons.core.contract import DaemonEvent, DestinationInUse, FlowInUse
 from weft.daemons.routing import first_octets, proxy_addresses
 
 

@@ -17,7 +17,7 @@ from math import inf
 from typing import NamedTuple, Protocol
 
 from weft.daemons.core.actions import FiveTuple, Hop
-from weft.daemons.core.events import DaemonEvent, FlowsSeen, LongQueue, SeenFlow
+from weft.daemons.core.contract import DaemonEvent, FlowsSeen, LongQueue, SeenFlow
 from weft.daemons.core.node_config import GOLDEN_FRACTION
 from weft.daemons.routing.selection import below, flow_hash
 from weft.daemons.simulator import packet_walk

@@ -16,8 +16,7 @@ from weft.daemons.core.actions import (
     handlers_of,
 )
 from weft.daemons.core.capabilities import FlowPlacement
-from weft.daemons.core.contract import StateMachine
-from weft.daemons.core.events import DaemonEvent
+from weft.daemons.core.contract import DaemonEvent, StateMachine
 from weft.daemons.core.node_config import NodeConfig
 from weft.daemons.simulator.capabilities import Simulated, simulated
 from weft.topologies.core.address import Prefix

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.daemons.core import registry
 from weft.daemons.core.actions import Action, FiveTuple, Hop, Note, Send, SetRoute
-from weft.daemons.core.contract import StateMachine
-from weft.daemons.core.events import DaemonEvent, Refused
+from weft.daemons.core.contract import DaemonEvent, Refused, StateMachine
 from weft.daemons.core.wire import MalformedMessage
 from weft.daemons.simulator import packet_walk
 from weft.daemons.simulator.flows import Flows

@@ -16,7 +16,7 @@ from typing import Any
 
 from weft.daemons.core import message_registry, registry
 from weft.daemons.core.actions import Action, NeighbourNote, Note, Send, SetRoute
-from weft.daemons.core.events import LinkDegraded
+from weft.daemons.core.contract import LinkDegraded
 from weft.daemons.core.node_config import routers
 from weft.daemons.routing import path_shares
 from weft.daemons.simulator.node import Node

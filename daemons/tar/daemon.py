@@ -1,8 +1,8 @@
 """TAR, traffic-aware routing on FiConn (daemons/tar/routing.py), as a daemon.
 
-Packets of unknown flows follow DR.  A source sends a probe for each of its flows (own_flows.py).
+Packets of unknown flows follow DR.  A source sends a probe for each of its flows (flows.py).
 Each server chooses the probe's next hop from the recent load of its two ports and its virtual flows
-(flow_states.py).  The destination answers along the path, and each server, the last one first, sets
+(flows.py).  The destination answers along the path, and each server, the last one first, sets
 the flow's next hop.  The state expires after several refresh intervals without another answer:
 
     probe     source -> ... -> destination     chooses the path
@@ -35,15 +35,13 @@ from weft.daemons.core.actions import (
     SetFlowRewrite,
     SetRoute,
 )
-from weft.daemons.core.contract import useless
-from weft.daemons.core.events import DaemonEvent, FlowInUse, Measured, Refused
+from weft.daemons.core.contract import DaemonEvent, FlowInUse, Measured, Refused, useless
 from weft.daemons.core.node_config import Routes
 from weft.daemons.routing import first_octets, proxy_addresses
 from weft.daemons.tar import messages
 from weft.daemons.tar import routing as tar
-from weft.daemons.tar.flow_states import FlowState, FlowStates
+from weft.daemons.tar.flows import FlowState, FlowStates, OwnFlow, OwnFlows, TarSettings
 from weft.daemons.tar.messages import FlowBreaks, FlowProbe
-from weft.daemons.tar.own_flows import OwnFlow, OwnFlows, TarSettings
 from weft.topologies.core.address import SERVER_BLOCK, Prefix
 from weft.topologies.recursive.ccrdn import Ccrdn
 

@@ -15,7 +15,7 @@ from weft.daemons.routing.scope import dead_channels
 from weft.daemons.tar import messages
 from weft.daemons.tar import routing as tar
 from weft.daemons.tar.daemon import TarRouting
-from weft.daemons.tar.own_flows import ATTEMPTS, TarSettings
+from weft.daemons.tar.flows import ATTEMPTS, TarSettings
 from weft.topologies.core.family import IntegerParameter
 
 if TYPE_CHECKING:

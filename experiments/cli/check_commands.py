@@ -147,7 +147,7 @@ def _check_folder(arguments: Namespace) -> int:
     """Grade every answer of a folder; return 1 if one of them could not be graded."""
     from weft.experiments.cli import check_reports
     from weft.experiments.cli.lab_commands import require_trust
-    from weft.experiments.runner.export import cell
+    from weft.experiments.runner.rows import cell
 
     for name in OF_ONE:
         if getattr(arguments, name) is not None:

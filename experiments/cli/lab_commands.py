@@ -19,7 +19,7 @@ from weft.experiments.cli.options import (
     add_run,
     option,
 )
-from weft.experiments.runner.ownership import owned_by_caller
+from weft.testbed.runs.private_files import owned_by_caller
 
 if TYPE_CHECKING:
     from weft.testbed.labs.lab_file import Lab

@@ -21,7 +21,7 @@ from weft.experiments.cli.run_commands import add_experiment_options, several
 from weft.experiments.runner import definition
 from weft.experiments.runner.console import say, show, stages
 from weft.experiments.runner.definition import Entry, Experiment, Row, split
-from weft.experiments.runner.ownership import owned_by_caller
+from weft.testbed.runs.private_files import owned_by_caller
 from weft.topologies.core.grammar import unknown
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ def draw(experiment: Experiment, entries: Entries, output: Path) -> Iterator[Pat
 
 def export(arguments: Namespace) -> int:
     """Write the stored rows of an experiment."""
-    from weft.experiments.runner.export import encode
+    from weft.experiments.runner.rows import encode
 
     if arguments.provenance and arguments.format != "json":
         raise ValueError(f"--provenance needs --format json, not {arguments.format}")

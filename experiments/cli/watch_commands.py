@@ -20,9 +20,9 @@ from weft.experiments.cli.options import (
     add_results,
     add_run,
 )
-from weft.experiments.runner.ownership import owned_by_caller
 from weft.testbed.linux.process import need_root
 from weft.testbed.runs import run
+from weft.testbed.runs.private_files import owned_by_caller
 from weft.testbed.runs.run import RunRecord
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from typing import Any
 
 from weft.experiments.runner.definition import Entry, Experiment, Result, Row, Run
 from weft.experiments.runner.failures import RunFailure
-from weft.experiments.runner.ownership import owned_by_caller
 from weft.experiments.runner.rows import checksum, order, provenance_of, row_of, text_of
+from weft.testbed.runs.private_files import owned_by_caller
 
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 NAME = "results.sqlite"

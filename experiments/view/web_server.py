@@ -33,7 +33,7 @@ from tornado.web import Application, HTTPError, RequestHandler
 
 from weft.experiments.view import metrics, page_data
 from weft.testbed.linux import clock
-from weft.testbed.observe.stream_event import StreamEvent
+from weft.testbed.observe.changes import StreamEvent
 
 UNPRIVILEGED = 65534  # user and group without rights
 PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from weft.daemons.core.actions import Action, SetFlowPort, SetQueueState
 from weft.daemons.core.capabilities import FlowPlacement
-from weft.daemons.core.events import (
+from weft.daemons.core.contract import (
     DaemonEvent,
     FlowsSeen,
     LinkDegraded,

@@ -22,7 +22,7 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping
 
 from weft.daemons.core.actions import FiveTuple, SetFlowRewrite
-from weft.daemons.core.events import FlowInUse
+from weft.daemons.core.contract import FlowInUse
 from weft.daemons.routing import first_octets, proxy_addresses
 from weft.testbed.data_plane.source_rewrite import (
     IP_DESTINATION,

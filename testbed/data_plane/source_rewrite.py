@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from weft.daemons.core.actions import SetSourceRewrite
-from weft.daemons.core.events import DaemonEvent, DestinationInUse, Measured, Refused
+from weft.daemons.core.contract import DaemonEvent, DestinationInUse, Measured, Refused
 from weft.daemons.routing import first_octets, proxy_addresses
 from weft.testbed.data_plane.capabilities import EventSource, LinuxCapability, Wakes
 from weft.testbed.linux import icmp, netlink, nft

@@ -5,8 +5,8 @@ notice missing hellos.  A daemon that inherits routes removes those that it did 
 it has converged, or after SWEEP_S.
 
 Actions are performed in order.  Consecutive changes of one kind are one request to the kernel,
-which leaves before anything is sent, and at the end of a turn; sliced_changes.py spreads many
-changes over several turns.  A change that the kernel refuses is logged and counted, and REPAIR_S
+which leaves before anything is sent, and at the end of a turn; Slices spreads many changes over
+several turns.  A change that the kernel refuses is logged and counted, and REPAIR_S
 later the daemon reads the kernel's routes back and repairs differences.
 
 An exception while handling a packet or an event drops it: it is logged and counted.  A malformed
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from math import inf
@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from weft.daemons.core import registry
-from weft.daemons.core.actions import Action, NeighbourNote, Note, Send, SetRoute
-from weft.daemons.core.events import DaemonEvent, LinkDegraded
+from weft.daemons.core.actions import Action, NeighbourNote, Note, Performer, Send, SetRoute
+from weft.daemons.core.contract import DaemonEvent, LinkDegraded
 from weft.daemons.core.node_config import NodeConfig
 from weft.testbed.data_plane.capabilities import LinuxCapability, OpenDescriptor, Wakes
 from weft.testbed.data_plane.groups import SwitchFib
@@ -39,8 +39,53 @@ from weft.testbed.node_daemon.counters import LostPackets, NodeCounters
 from weft.testbed.node_daemon.credentials import Credentials
 from weft.testbed.node_daemon.daemon_files import Lock, Log, NeighbourFile, Requests
 from weft.testbed.node_daemon.linux_capabilities import NodeMaps
-from weft.testbed.node_daemon.sliced_changes import Slices
 from weft.testbed.node_daemon.sockets import LinkChanged, LinkNews, PortSockets
+
+SLICE = 64  # actions in a turn: a millisecond or two
+
+
+class Slices(Performer):
+    """Performs actions in order, at most SLICE in each turn.
+
+    Changes wait for the end of the turn, or for a packet that follows them; packets wait for the
+    changes before them.  Routine packets overtake waiting changes, so that neighbours do not
+    declare a daemon dead that sets many routes.
+    """
+
+    def __init__(
+        self,
+        handlers: Mapping[type[Action], Callable[[Sequence[Any]], None]],
+        send: Callable[[Sequence[Send]], None],
+    ) -> None:
+        super().__init__({Send: send, **handlers})
+        self._send = send
+        self._left = SLICE  # in this turn
+
+    def add(self, action: Action) -> None:
+        """Perform `action`, now or later.
+
+        Raises:
+            TypeError: the action has no handler.
+        """
+        if isinstance(action, Send):
+            if self.waiting:
+                self.go_on()
+            if not self.waiting or action.routine:
+                self._send((action,))
+                return
+        super().add(action)
+
+    def go_on(self) -> None:
+        """Perform as many waiting actions as this turn allows."""
+        self._left -= self.carry_out(self._left)
+
+    def end_turn(self) -> bool:
+        """Perform waiting actions and start another turn; return True if actions are left."""
+        if self.waiting:
+            self.go_on()
+        self._left = SLICE
+        return bool(self.waiting)
+
 
 SWEEP_S = 5.0
 REPAIR_S = 1.0

@@ -15,7 +15,7 @@ import numpy as np
 
 from weft.daemons.core import registry
 from weft.daemons.core.actions import Action, FiveTuple, Note, Send
-from weft.daemons.core.events import Refused
+from weft.daemons.core.contract import Refused
 from weft.daemons.core.node_config import routers
 from weft.daemons.core.selection_rule import SelectionRule
 from weft.daemons.routing.selection import flow_hash

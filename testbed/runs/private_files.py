@@ -1,8 +1,9 @@
-"""Files that only this process's user can open, and hence read, write or lock.
+"""Owners of files: this process's user alone, or the user who called sudo.
 
-Any process that can open a file, if only for reading, can take its flock(2): a lock that root waits
-for must lie out of reach of other users.  Links are not followed, because they could lead a write
-to another file.
+Only this process's user can open a private file, and hence read, write or lock it.  Any process
+that can open a file, if only for reading, can take its flock(2): a lock that root waits for must
+lie out of reach of other users.  Links are not followed, because they could lead a write to another
+file.
 """
 
 from __future__ import annotations
@@ -119,3 +120,33 @@ def _opened(path: Path, flags: int) -> Iterator[int]:
         yield fd
     finally:
         os.close(fd)
+
+
+def caller() -> tuple[int, int] | None:
+    """Return user id and group id of the caller of sudo; None without sudo."""
+    user = os.environ.get("SUDO_UID")
+    if os.geteuid() or not user:
+        return None
+    return int(user), int(os.environ.get("SUDO_GID", user))
+
+
+@contextmanager
+def owned_by_caller(*paths: Path) -> Iterator[None]:
+    """Give `paths` and their parent folders to the caller of sudo, if the block creates them.
+
+    Existing files keep their owner.
+    """
+    owner = caller()
+    missing = [
+        ancestor
+        for path in paths
+        for ancestor in (path, *path.absolute().parents)
+        if not os.path.lexists(ancestor)
+    ]
+    try:
+        yield
+    finally:
+        if owner:
+            for path in missing:
+                with suppress(FileNotFoundError):
+                    os.chown(path, *owner, follow_symlinks=False)

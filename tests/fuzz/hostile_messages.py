@@ -25,7 +25,7 @@ from random import Random
 
 from weft.daemons.core import registry
 from weft.daemons.core.actions import Send
-from weft.daemons.core.events import DaemonEvent, DestinationInUse, FlowInUse, QueuesCall
+from weft.daemons.core.contract import DaemonEvent, DestinationInUse, FlowInUse, QueuesCall
 from weft.daemons.core.wire import MalformedMessage
 from weft.daemons.simulator import packet_walk
 from weft.daemons.simulator.simulator import Simulator

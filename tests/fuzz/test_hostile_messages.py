@@ -20,7 +20,7 @@ from tests.fuzz.hostile_messages import (
 )
 from weft.daemons.core import wire
 from weft.daemons.core.actions import Action, FiveTuple
-from weft.daemons.core.events import (
+from weft.daemons.core.contract import (
     DaemonEvent,
     DestinationInUse,
     FlowInUse,

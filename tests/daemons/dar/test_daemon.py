@@ -8,7 +8,7 @@ import pytest
 from tests.daemons.dar.dar_fabric import Fabric
 from weft.daemons.core import wire
 from weft.daemons.core.actions import FiveTuple, Send, SetFlowPort
-from weft.daemons.core.events import FlowsSeen, LinkDegraded, LongQueue, SeenFlow
+from weft.daemons.core.contract import FlowsSeen, LinkDegraded, LongQueue, SeenFlow
 from weft.daemons.core.registry import configure, scheme
 from weft.daemons.dar import messages
 from weft.daemons.dar.messages import Ear

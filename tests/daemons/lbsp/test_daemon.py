@@ -10,7 +10,7 @@ from weft.daemons.control.hello import Neighbourhood
 from weft.daemons.control.scoped_flooding import Notice
 from weft.daemons.core import wire
 from weft.daemons.core.actions import NOTHING, Hop, Note, Send, SetQueueState, SetRoute
-from weft.daemons.core.events import LinkDegraded, QueuesCall
+from weft.daemons.core.contract import LinkDegraded, QueuesCall
 from weft.daemons.core.node_config import routers
 from weft.daemons.core.registry import configure
 from weft.daemons.lbsp import messages

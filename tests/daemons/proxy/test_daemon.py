@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from weft.daemons.core.actions import Note
-from weft.daemons.core.events import Measured
+from weft.daemons.core.contract import Measured
 from weft.daemons.proxy import routing as proxy
 from weft.daemons.proxy.daemon import BURST_S
 from weft.daemons.routing.path_tables import tabulate

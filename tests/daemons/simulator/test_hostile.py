@@ -8,7 +8,7 @@ from weft.daemons.control.scoped_flooding import Notice
 from weft.daemons.control.sequence_limit import MOST_AHEAD
 from weft.daemons.core import wire
 from weft.daemons.core.actions import FiveTuple
-from weft.daemons.core.events import FlowInUse
+from weft.daemons.core.contract import FlowInUse
 from weft.daemons.core.registry import configure
 from weft.daemons.core.registry import machine as make_machine
 from weft.daemons.dar import messages as dar

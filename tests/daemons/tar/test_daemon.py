@@ -10,7 +10,7 @@ import pytest
 from tests.daemons.simulator.trouble import befall
 from weft.daemons.core import wire
 from weft.daemons.core.actions import NOTHING, FiveTuple, SetFlowRewrite
-from weft.daemons.core.events import FlowInUse, Measured
+from weft.daemons.core.contract import FlowInUse, Measured
 from weft.daemons.core.registry import configure
 from weft.daemons.core.registry import machine as make_machine
 from weft.daemons.routing import dr
@@ -21,7 +21,7 @@ from weft.daemons.simulator.simulator import Simulator
 from weft.daemons.simulator.wires import Wire
 from weft.daemons.tar import messages
 from weft.daemons.tar import routing as tar
-from weft.daemons.tar.own_flows import ATTEMPTS, LEAST_RTO_S
+from weft.daemons.tar.flows import ATTEMPTS, LEAST_RTO_S
 from weft.topologies import build
 from weft.topologies.core.failures import fail_links
 

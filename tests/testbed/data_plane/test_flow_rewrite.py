@@ -16,7 +16,7 @@ from weft.daemons.core.actions import FiveTuple, SetFlowRewrite
 from weft.daemons.routing import dr, first_octets
 from weft.daemons.routing.scope import dead_channels
 from weft.daemons.tar import routing as tar
-from weft.daemons.tar.own_flows import ACTIVE_S
+from weft.daemons.tar.flows import ACTIVE_S
 from weft.testbed.data_plane import flow_rewrite, transit_rewrite
 from weft.testbed.data_plane.flow_rewrite import FlowRewriting
 from weft.testbed.data_plane.transit_rewrite import TransitMaps

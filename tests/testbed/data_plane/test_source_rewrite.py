@@ -10,7 +10,7 @@ from itertools import pairwise
 import pytest
 
 from weft.daemons.core.actions import SetSourceRewrite
-from weft.daemons.core.events import Refused
+from weft.daemons.core.contract import Refused
 from weft.daemons.proxy import routing as proxy
 from weft.daemons.routing import proxy_addresses
 from weft.testbed.data_plane import source_rewrite

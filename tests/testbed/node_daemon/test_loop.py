@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.daemons.core.actions import NOTHING, UNCHANGED, Action, Note
-from weft.daemons.core.events import DaemonEvent, DestinationInUse
+from weft.daemons.core.contract import DaemonEvent, DestinationInUse
 from weft.daemons.core.wire import MalformedMessage
 from weft.testbed.linux import clock
 from weft.testbed.node_daemon.counters import (

@@ -13,8 +13,7 @@ from weft.daemons.core.actions import (
     SetQueueState,
     SetRoute,
 )
-from weft.testbed.node_daemon.daemon import Daemon
-from weft.testbed.node_daemon.sliced_changes import SLICE, Slices
+from weft.testbed.node_daemon.daemon import SLICE, Daemon, Slices
 from weft.topologies.core.address import Prefix
 
 URGENT, ROUTINE = "urgent", "routine"

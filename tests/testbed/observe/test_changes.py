@@ -9,14 +9,14 @@ import pytest
 
 from weft.daemons.core.actions import NeighbourNote
 from weft.testbed.node_daemon.daemon_files import NEIGHBOUR_FILE, NeighbourFile
-from weft.testbed.observe import daemon_changes, kernel_changes
-from weft.testbed.observe.daemon_changes import DaemonLogs
-from weft.testbed.observe.live_outages import LOST, LiveOutages, PingedPair, spread
+from weft.testbed.observe import changes
+from weft.testbed.observe.changes import DaemonLogs
+from weft.testbed.observe.event_stream import LOST, LiveOutages, PingedPair, spread
 
 
 @pytest.fixture
 def always_scan(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(daemon_changes, "SCAN_INTERVAL_S", 0.0)
+    monkeypatch.setattr(changes, "SCAN_INTERVAL_S", 0.0)
 
 
 @pytest.fixture
@@ -101,13 +101,13 @@ def test_a_flood_of_lines_is_cut_and_no_neighbour_is_left_out(run_folder: Path) 
     daemon = NeighbourFile(run_folder, "h0")
     daemon.write(DOWN)
     daemon.close()
-    lines = [*["x"] * (daemon_changes.MOST_LINES + 1), "last"]
+    lines = [*["x"] * (changes.MOST_LINES + 1), "last"]
     text = "".join(f"now {i}.0 {line}\n" for i, line in enumerate(lines))
     (run_folder / "log" / "h0.log").write_text(text)
     change, summary, *reported = logs.events()
     assert change["neighbour"] == "e0.1"
     assert summary["text"] == "2 lines left out"
-    assert len(reported) == daemon_changes.MOST_LINES
+    assert len(reported) == changes.MOST_LINES
     assert reported[-1]["text"] == "last"
 
 
@@ -158,24 +158,24 @@ def test_an_outage_is_told_when_pings_in_a_row_are_lost_and_a_shorter_one_when_i
 @pytest.mark.parametrize(
     ("up", "dropping", "state", "deaf"),
     [
-        ((True, True), (False, False), kernel_changes.UP, ""),
-        ((True, True), (True, False), kernel_changes.SILENT, "h7"),
-        ((True, True), (False, True), kernel_changes.SILENT, "h2"),
-        ((True, True), (True, True), kernel_changes.SILENT, ""),
-        ((False, True), (True, False), kernel_changes.DOWN, ""),
+        ((True, True), (False, False), changes.UP, ""),
+        ((True, True), (True, False), changes.SILENT, "h7"),
+        ((True, True), (False, True), changes.SILENT, "h2"),
+        ((True, True), (True, True), changes.SILENT, ""),
+        ((False, True), (True, False), changes.DOWN, ""),
     ],
 )
 def test_a_silent_failure_names_the_end_that_drops_packets_if_there_is_one(
     up: tuple[bool, bool], dropping: tuple[bool, bool], state: str, deaf: str
 ) -> None:
     ends = {7: SimpleNamespace(ifindex=70), 2: SimpleNamespace(ifindex=20)}
-    changes = object.__new__(kernel_changes.KernelChanges)
-    changes._network = SimpleNamespace(  # type: ignore[assignment]
+    kernel = object.__new__(changes.KernelChanges)
+    kernel._network = SimpleNamespace(  # type: ignore[assignment]
         both_ends=lambda link: [(node, 0, end) for node, end in ends.items()],
         plan=SimpleNamespace(names=[f"h{node}" for node in range(8)]),
     )
-    changes._ports = {
-        end.ifindex: kernel_changes.WatchedPort(node, 3, *port, rate_bps=10 * node)
+    kernel._ports = {
+        end.ifindex: changes.WatchedPort(node, 3, *port, rate_bps=10 * node)
         for (node, end), port in zip(ends.items(), zip(up, dropping, strict=True), strict=True)
     }
-    assert changes._state(3) == (state, deaf, 20)
+    assert kernel._state(3) == (state, deaf, 20)

@@ -2,7 +2,7 @@ import random
 from math import inf
 
 from weft.daemons.core.actions import FiveTuple, Hop
-from weft.daemons.tar.flow_states import FlowState, FlowStates
+from weft.daemons.tar.flows import FlowState, FlowStates
 
 CAPACITY = 1000
 
