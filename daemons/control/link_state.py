@@ -20,10 +20,33 @@ from math import inf
 from typing import Any
 from zlib import crc32
 
-from weft.daemons.control.sequence_limit import SequenceLimit
 from weft.daemons.core import wire
 from weft.daemons.core.actions import Hop, Send
 from weft.daemons.core.mixing import mixed
+
+MOST_AHEAD = 1 << 61  # nanoseconds: 73 years
+
+
+class SequenceLimit:
+    """Limit of flooded sequence numbers, at a node that started with `incarnation`.
+
+    Sequence numbers of an origin begin at its incarnation, in nanoseconds since 1970.  A forged or
+    corrupted number could be the largest of its field, and leave the origin no number to contradict
+    it (compare RFC 2328, 12.1.6).  Numbers beyond a limit are therefore ignored.  The limit grows
+    faster than any origin counts, so that an origin can always go past a number that was accepted.
+    It leaves room for clocks that are wrong by decades.
+    """
+
+    def __init__(self, incarnation: int) -> None:
+        self._incarnation = incarnation
+        self._began_s: float | None = None
+
+    def holds(self, sequence: int, now: float) -> bool:
+        """Return True if `sequence` is within the limit; time counts from the first call."""
+        if self._began_s is None:
+            self._began_s = now
+        return sequence <= self._incarnation + MOST_AHEAD + int((now - self._began_s) * 1e9)
+
 
 GAP_S = 0.002  # shortest time between two messages at a port
 MOST_S = 0.1  # longest wait of backoff()

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping
 from math import inf
 from typing import Generic, NamedTuple, TypeVar
 
-from weft.daemons.control.sequence_limit import SequenceLimit
+from weft.daemons.control.link_state import SequenceLimit
 from weft.daemons.core.actions import Send
 from weft.daemons.core.message_formats import U8, U32, U64, MalformedMessage
 
@@ -52,7 +52,7 @@ class Notices(Generic[NoticeBody]):
     Args:
         node: number of the node.
         neighbours: neighbour at each port.
-        incarnation: first sequence number, see sequence_limit.py.
+        incarnation: first sequence number, see SequenceLimit.
         says_at: ports at which its own notices leave.
         onward: (notice, port) -> ports to which a notice that came in at `port` is forwarded.
         scope: hops that its own notices travel.

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING
 from weft import daemons
 from weft.daemons.core.contract import StateMachine
 from weft.daemons.core.node_config import NodeConfig
-from weft.daemons.core.scheme import UNSHAPED_KBPS, Scheme, Selection, options_of
-from weft.daemons.core.selection_rule import SelectionRule
+from weft.daemons.core.scheme import UNSHAPED_KBPS, Scheme, Selection, SelectionRule, options_of
 from weft.topologies.core.grammar import package_errors, parse, unknown
 
 if TYPE_CHECKING:

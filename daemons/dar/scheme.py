@@ -16,8 +16,7 @@ from weft.daemons.core.node_config import (
     node_configs,
     own_hosts,
 )
-from weft.daemons.core.scheme import ECN, RoutedPath, Scheme, Selection, for_switches
-from weft.daemons.core.selection_rule import SelectionRule
+from weft.daemons.core.scheme import ECN, RoutedPath, Scheme, Selection, SelectionRule, for_switches
 from weft.daemons.dar.daemon import Dar
 from weft.daemons.dar.leaf import LeafSettings
 from weft.daemons.dar.messages import EAR, MOST_SPINES

@@ -27,8 +27,16 @@ from typing import TYPE_CHECKING, NamedTuple
 from weft.daemons.control import parameters
 from weft.daemons.core.contract import StateMachine
 from weft.daemons.core.node_config import NodeConfig, Options, node_configs, own_hosts
-from weft.daemons.core.scheme import ECN, RoutedPath, Scheme, Selection, for_switches
-from weft.daemons.core.selection_rule import FLOW_HASH, KERNEL, SelectionRule
+from weft.daemons.core.scheme import (
+    ECN,
+    FLOW_HASH,
+    KERNEL,
+    RoutedPath,
+    Scheme,
+    Selection,
+    SelectionRule,
+    for_switches,
+)
 from weft.daemons.fatpaths.daemon import Layered
 from weft.daemons.fatpaths.forwarding import MOST_LAYERS
 from weft.daemons.fatpaths.live_layers import LayerTables, packed

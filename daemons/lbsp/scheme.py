@@ -10,8 +10,15 @@ from weft.daemons.core.actions import Hop
 from weft.daemons.core.capabilities import Capability, LinkRates, QueueState
 from weft.daemons.core.contract import StateMachine
 from weft.daemons.core.node_config import NodeConfig, Options, node_configs, own_hosts, settings_of
-from weft.daemons.core.scheme import ECN, RoutedPath, Scheme, Selection, arrives_by, for_switches
-from weft.daemons.core.selection_rule import SelectionRule
+from weft.daemons.core.scheme import (
+    ECN,
+    RoutedPath,
+    Scheme,
+    Selection,
+    SelectionRule,
+    arrives_by,
+    for_switches,
+)
 from weft.daemons.lbsp import messages
 from weft.daemons.lbsp import routing as lbsp
 from weft.daemons.lbsp.daemon import Lbsp, LbspTimes, covering

@@ -18,8 +18,17 @@ from typing import TYPE_CHECKING
 
 from weft.daemons.core.actions import Hop
 from weft.daemons.core.node_config import Options
-from weft.daemons.core.scheme import ECN, RoutedPath, Scheme, Selection, for_switches
-from weft.daemons.core.selection_rule import FLOW_HASH, KERNEL, RANDOM, SelectionRule
+from weft.daemons.core.scheme import (
+    ECN,
+    FLOW_HASH,
+    KERNEL,
+    RANDOM,
+    RoutedPath,
+    Scheme,
+    Selection,
+    SelectionRule,
+    for_switches,
+)
 from weft.daemons.routing import detours, path_shares, selection, updown
 from weft.daemons.shortest_paths import scheme as shortest_paths
 from weft.topologies.core.address import FabricNaming

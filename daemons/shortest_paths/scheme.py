@@ -7,8 +7,16 @@ from typing import TYPE_CHECKING
 from weft.daemons.control import parameters
 from weft.daemons.core.contract import StateMachine
 from weft.daemons.core.node_config import NodeConfig, Options, node_configs, own_hosts
-from weft.daemons.core.scheme import ECN, RoutedPath, Scheme, Selection, for_switches
-from weft.daemons.core.selection_rule import FLOW_HASH, KERNEL, SelectionRule
+from weft.daemons.core.scheme import (
+    ECN,
+    FLOW_HASH,
+    KERNEL,
+    RoutedPath,
+    Scheme,
+    Selection,
+    SelectionRule,
+    for_switches,
+)
 from weft.daemons.routing import shortest
 from weft.daemons.shortest_paths.daemon import Bfs
 from weft.topologies.core.family import IntegerParameter

@@ -277,7 +277,7 @@ def _parts(lab: Lab, cluster: Cluster, port: int) -> list[PlanPart]:
 def _network(lab: Lab, routing: str, arguments: Namespace) -> dict[str, Any]:
     """Return what the parts of all machines have in common, for the journal and the agents."""
     from weft.testbed.linux import clock
-    from weft.testbed.node_daemon.credentials import KEY_BYTES
+    from weft.testbed.node_daemon.sealed_channel import KEY_BYTES
     from weft.testbed.plan.network_plan import links_document
     from weft.topologies.core.user_graph import document
 

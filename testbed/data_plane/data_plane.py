@@ -25,8 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from weft.daemons.core import registry
-from weft.daemons.core.scheme import Selection
-from weft.daemons.core.selection_rule import FLOW_HASH, KERNEL, NO_QUEUES, SelectionRule
+from weft.daemons.core.scheme import FLOW_HASH, KERNEL, NO_QUEUES, Selection, SelectionRule
 from weft.daemons.fatpaths.layers import intact_distances
 from weft.daemons.routing import selection
 from weft.daemons.routing.candidates import candidates

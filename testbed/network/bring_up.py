@@ -24,7 +24,7 @@ from weft.testbed.linux.process import allow_descriptors
 from weft.testbed.machine import doctor, machine
 from weft.testbed.network import outside, read_back, status
 from weft.testbed.network.handle import Handle
-from weft.testbed.node_daemon import control, credentials, sealed_channel
+from weft.testbed.node_daemon import control, sealed_channel
 from weft.testbed.node_daemon.daemon_files import Daemons
 from weft.testbed.plan.network_plan import (
     BRIDGE_FILTER_SYSCTL,
@@ -256,7 +256,7 @@ def make_credentials(network: Handle, options: RunOptions) -> None:
     plan = network.plan
     nodes = network.topology.nodes
     counts = ([len(plan.one_hop(node, port)) for port in plan.ends[node]] for node in range(nodes))
-    credentials.create_keys(
+    sealed_channel.create_keys(
         network.run.directory, authenticated=options.authenticated, key=options.key
     )
     sealed_channel.create_sequences(

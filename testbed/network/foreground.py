@@ -12,10 +12,10 @@ from weft.testbed.network.network import RunningNetwork
 from weft.testbed.network.scheme_change import routing
 from weft.testbed.node_daemon.child_process import real_time
 from weft.testbed.node_daemon.counters import FILE, DaemonCounters
-from weft.testbed.node_daemon.credentials import RunCredentials
 from weft.testbed.node_daemon.daemon import Daemon
 from weft.testbed.node_daemon.linux_capabilities import Programs
 from weft.testbed.node_daemon.loop import Loop
+from weft.testbed.node_daemon.sealed_channel import RunCredentials
 from weft.testbed.plan.network_plan import node_interfaces
 from weft.testbed.plan.plane_selection import planes
 

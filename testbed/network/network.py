@@ -24,7 +24,7 @@ from weft.testbed.linux.process import need_root
 from weft.testbed.network import bring_up, clean, faults, impair, outside, scheme_change, status
 from weft.testbed.network.bring_up import RunOptions
 from weft.testbed.network.handle import Handle
-from weft.testbed.node_daemon import credentials
+from weft.testbed.node_daemon import sealed_channel
 from weft.testbed.node_daemon.counters import CounterRow
 from weft.testbed.plan.network_plan import NetworkPlan, links_document
 from weft.testbed.runs import private_files, run
@@ -155,7 +155,7 @@ class RunningNetwork(Handle):
         Raises:
             ValueError: the run has no key, or a daemon cannot read the new one.
         """
-        credentials.rotate_keys(self.run.directory, partial(status.read_keys, self))
+        sealed_channel.rotate_keys(self.run.directory, partial(status.read_keys, self))
 
     def down(self) -> None:
         """Remove the network from the kernel, and return when it is gone."""

@@ -14,11 +14,11 @@ from typing import NoReturn
 
 from weft.testbed.linux import netns, process
 from weft.testbed.node_daemon.counters import WORDS
-from weft.testbed.node_daemon.credentials import rehearsed
 from weft.testbed.node_daemon.daemon import Daemon
 from weft.testbed.node_daemon.daemon_files import Daemons
 from weft.testbed.node_daemon.linux_capabilities import NodeMaps
 from weft.testbed.node_daemon.loop import Loop
+from weft.testbed.node_daemon.sealed_channel import rehearsed
 from weft.testbed.runs import private_files
 
 PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15

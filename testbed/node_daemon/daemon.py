@@ -36,9 +36,9 @@ from weft.testbed.linux.interface import NodeInterfaces
 from weft.testbed.linux.libbpf import BpfError
 from weft.testbed.node_daemon import linux_capabilities
 from weft.testbed.node_daemon.counters import LostPackets, NodeCounters
-from weft.testbed.node_daemon.credentials import Credentials
 from weft.testbed.node_daemon.daemon_files import Lock, Log, NeighbourFile, Requests
 from weft.testbed.node_daemon.linux_capabilities import NodeMaps
+from weft.testbed.node_daemon.sealed_channel import Credentials
 from weft.testbed.node_daemon.sockets import LinkChanged, LinkNews, PortSockets
 
 SLICE = 64  # actions in a turn: a millisecond or two

@@ -35,10 +35,10 @@ from weft.testbed.linux.process import allow_descriptors
 from weft.testbed.node_daemon import daemon_files, successor
 from weft.testbed.node_daemon.child_process import Child, gaps, real_time, rehearse, run
 from weft.testbed.node_daemon.counters import COLUMNS, FILE, DaemonCounters
-from weft.testbed.node_daemon.credentials import RunCredentials
 from weft.testbed.node_daemon.daemon import Daemon
 from weft.testbed.node_daemon.linux_capabilities import NodeMaps, Programs
 from weft.testbed.node_daemon.loop import Loop
+from weft.testbed.node_daemon.sealed_channel import RunCredentials
 from weft.testbed.node_daemon.successor import NO_SUCCESSOR
 from weft.testbed.node_daemon.watchdog import LOOK_S, Hangs, Restarts
 

@@ -17,7 +17,7 @@ from weft.daemons.core import registry
 from weft.daemons.core.actions import Action, FiveTuple, Note, Send
 from weft.daemons.core.contract import Refused
 from weft.daemons.core.node_config import routers
-from weft.daemons.core.selection_rule import SelectionRule
+from weft.daemons.core.scheme import SelectionRule
 from weft.daemons.routing.selection import flow_hash
 from weft.daemons.simulator.simulator import REPORT_S, Simulator
 from weft.daemons.simulator.wires import Wire

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.daemons.core.selection_rule import FLOW_HASH, RANDOM, SelectionRule
+from weft.daemons.core.scheme import FLOW_HASH, RANDOM, SelectionRule
 from weft.daemons.fatpaths.layers import RouterArrays, distances, everything, intact_distances
 from weft.daemons.routing import selection
 from weft.daemons.transport.parameters import Parameters

@@ -10,8 +10,7 @@ from typing import NamedTuple
 from weft.daemons.core import registry
 from weft.daemons.core.capabilities import Capability
 from weft.daemons.core.node_config import NodeConfig, Options
-from weft.daemons.core.scheme import UNSHAPED_KBPS, Scheme
-from weft.daemons.core.selection_rule import KERNEL, NO_QUEUES
+from weft.daemons.core.scheme import KERNEL, NO_QUEUES, UNSHAPED_KBPS, Scheme
 from weft.testbed.linux import clock
 from weft.testbed.plan.network_plan import require_indexes
 from weft.topologies.core.grammar import parse, unknown, unparse

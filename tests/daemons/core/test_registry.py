@@ -13,7 +13,7 @@ from weft.daemons.core import registry
 from weft.daemons.core.node_config import routers
 from weft.daemons.core.registry import configure, rule, scheme, schemes
 from weft.daemons.core.registry import machine as make_machine
-from weft.daemons.core.selection_rule import SelectionRule
+from weft.daemons.core.scheme import SelectionRule
 from weft.daemons.load_balancing.scheme import ChoiceRule
 from weft.daemons.routing.candidates import candidates
 from weft.topologies import build

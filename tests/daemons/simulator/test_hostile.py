@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from weft.daemons.control.link_state import MOST_AHEAD
 from weft.daemons.control.scoped_flooding import Notice
-from weft.daemons.control.sequence_limit import MOST_AHEAD
 from weft.daemons.core import wire
 from weft.daemons.core.actions import FiveTuple
 from weft.daemons.core.contract import FlowInUse

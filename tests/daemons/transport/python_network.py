@@ -21,7 +21,7 @@ from tests.daemons.transport.trimming_queue import (
     TrimmingQueue,
     frame_of,
 )
-from weft.daemons.core.selection_rule import SelectionRule
+from weft.daemons.core.scheme import SelectionRule
 from weft.daemons.load_balancing.scheme import ChoiceRule
 from weft.daemons.routing import detours, selection, updown
 from weft.daemons.routing.selection import below, mix

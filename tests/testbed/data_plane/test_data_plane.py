@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from weft.daemons.core import registry
-from weft.daemons.core.selection_rule import SelectionRule
+from weft.daemons.core.scheme import SelectionRule
 from weft.daemons.load_balancing.scheme import balancing
 from weft.daemons.routing import selection
 from weft.testbed.data_plane import plane_program

@@ -9,22 +9,22 @@ from pathlib import Path
 import pytest
 
 from weft.testbed.linux import clock
-from weft.testbed.node_daemon import credentials, sealed_channel
+from weft.testbed.node_daemon import sealed_channel
 from weft.testbed.node_daemon.sealed_channel import SequenceFile
 
 
 def test_a_key_is_for_its_owner_alone_and_drawn_anew_each_time(tmp_path: Path) -> None:
-    credentials.create_keys(tmp_path)
-    (first,) = credentials.read_keys(tmp_path)
-    assert stat.S_IMODE((tmp_path / credentials.KEY_FILE).stat().st_mode) == 0o600
-    credentials.create_keys(tmp_path)
-    assert credentials.read_keys(tmp_path) != (first,)
+    sealed_channel.create_keys(tmp_path)
+    (first,) = sealed_channel.read_keys(tmp_path)
+    assert stat.S_IMODE((tmp_path / sealed_channel.KEY_FILE).stat().st_mode) == 0o600
+    sealed_channel.create_keys(tmp_path)
+    assert sealed_channel.read_keys(tmp_path) != (first,)
 
 
 def test_whoever_reads_during_a_replacement_opens_what_others_seal(tmp_path: Path) -> None:
-    credentials.create_keys(tmp_path)
-    seen = [credentials.read_keys(tmp_path)]
-    credentials.rotate_keys(tmp_path, lambda: seen.append(credentials.read_keys(tmp_path)))
+    sealed_channel.create_keys(tmp_path)
+    seen = [sealed_channel.read_keys(tmp_path)]
+    sealed_channel.rotate_keys(tmp_path, lambda: seen.append(sealed_channel.read_keys(tmp_path)))
     old, new = seen[0][0], seen[-1][0]
     assert seen == [(old,), (old, new), (new, old), (new,)]
     for before, after in pairwise(seen):  # some have read the one, some the other
@@ -33,32 +33,32 @@ def test_whoever_reads_during_a_replacement_opens_what_others_seal(tmp_path: Pat
 
 
 def test_what_a_daemon_does_not_obey_leaves_both_keys(tmp_path: Path) -> None:
-    credentials.create_keys(tmp_path)
+    sealed_channel.create_keys(tmp_path)
     told = iter([None])
 
     def tell() -> None:
         next(told)
 
     with pytest.raises(StopIteration):
-        credentials.rotate_keys(tmp_path, tell)
-    assert len(credentials.read_keys(tmp_path)) == 2
-    credentials.rotate_keys(tmp_path, lambda: None)
-    assert len(credentials.read_keys(tmp_path)) == 1
+        sealed_channel.rotate_keys(tmp_path, tell)
+    assert len(sealed_channel.read_keys(tmp_path)) == 2
+    sealed_channel.rotate_keys(tmp_path, lambda: None)
+    assert len(sealed_channel.read_keys(tmp_path)) == 1
 
 
 def test_without_keys_there_is_none_to_replace_and_a_file_must_be_there(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="has no file of keys"):
-        credentials.read_keys(tmp_path)
-    credentials.create_keys(tmp_path, authenticated=False)
-    assert credentials.read_keys(tmp_path) == ()
+        sealed_channel.read_keys(tmp_path)
+    sealed_channel.create_keys(tmp_path, authenticated=False)
+    assert sealed_channel.read_keys(tmp_path) == ()
     with pytest.raises(ValueError, match="no key to replace"):
-        credentials.rotate_keys(tmp_path, lambda: None)
-    (tmp_path / credentials.KEY_FILE).write_text("77\n")
+        sealed_channel.rotate_keys(tmp_path, lambda: None)
+    (tmp_path / sealed_channel.KEY_FILE).write_text("77\n")
     with pytest.raises(ValueError, match="no key of 32 bytes"):
-        credentials.read_keys(tmp_path)
-    (tmp_path / credentials.KEY_FILE).write_text("no digits\n")
+        sealed_channel.read_keys(tmp_path)
+    (tmp_path / sealed_channel.KEY_FILE).write_text("no digits\n")
     with pytest.raises(ValueError, match="no key of 32 bytes"):
-        credentials.read_keys(tmp_path)
+        sealed_channel.read_keys(tmp_path)
 
 
 def test_numbers_are_each_nodes_own_and_outlive_who_writes_them(tmp_path: Path) -> None:

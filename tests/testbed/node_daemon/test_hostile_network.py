@@ -18,7 +18,7 @@ from weft.daemons.core import wire
 from weft.testbed.linux import clock, fib, netns, tc_filters
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.network.network import RunningNetwork
-from weft.testbed.node_daemon import control, credentials, daemon_files
+from weft.testbed.node_daemon import control, daemon_files, sealed_channel
 from weft.testbed.node_daemon.sealed_channel import (
     AHEAD_NS,
     FORGED,
@@ -137,7 +137,7 @@ def forged(network: RunningNetwork, node: int, port: int, number: int) -> bytes:
     memory[sent] = number - 1
     with mock.patch.object(clock, "monotonic_ns", return_value=0):
         return Sealed(
-            node, port, interface.link, credentials.read_keys(network.run.directory), own
+            node, port, interface.link, sealed_channel.read_keys(network.run.directory), own
         ).seal(bytes(4))
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.daemons.transport import python_network, trimming_queue
 from weft.daemons.core import registry
-from weft.daemons.core.selection_rule import SelectionRule
+from weft.daemons.core.scheme import SelectionRule
 from weft.daemons.fatpaths import layers
 from weft.daemons.load_balancing.scheme import ChoiceRule
 from weft.daemons.transport.parameters import LayerChoice, Parameters, timeout_ns
