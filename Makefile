@@ -132,7 +132,7 @@ bpf: $(BPF_OBJECTS) $(LIBRARIES) ## compile the eBPF programs, and the libraries
 
 testbed/%.bpf.o: testbed/%.bpf.c $(wildcard testbed/data_plane/*.h) | $(READY)
 	@echo compile $@
-	@clang -O2 -g -Wall -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_MACHINE) -I/usr/include/$(MACHINE)-linux-gnu -c $< -o $@.new
+	@clang -O2 -g -Wall -target bpf -mcpu=v3 -fdebug-compilation-dir=. -D__TARGET_ARCH_$(BPF_MACHINE) -I/usr/include/$(MACHINE)-linux-gnu -c $< -o $@.new
 	@mv $@.new $@
 
 testbed/data_plane/select_probe.bpf.o testbed/data_plane/select_blind.bpf.o: testbed/data_plane/select.bpf.c

@@ -1,11 +1,14 @@
-"""Compile the C libraries and tag a wheel that contains them.
+"""Compile the C libraries and missing eBPF programs, and tag a wheel that contains them.
 
-The eBPF programs are compiled before, by `make dist`: they are the same for every processor of
-eBPF's byte order, and libbpf finds the kernel's structures when it loads them.
+The eBPF programs are the same for every processor of eBPF's byte order, and libbpf finds the
+kernel's structures when it loads them.  Those that are compiled already, as in an archive of the
+sources, stay as they are.
 """
 
+import os
 import platform
 import re
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -16,8 +19,8 @@ from setuptools.command.sdist import sdist
 
 TESTBED = Path("weft/testbed")
 LIBRARIES = {
-    "traffic/libndp.so": ["gcc", "-std=gnu11", "-O2", "-shared", "-fPIC"],
-    "uml/uml_preload.so": ["gcc", "-O2", "-shared", "-fPIC"],
+    "traffic/libndp.so": ["-std=gnu11", "-O2", "-shared", "-fPIC"],
+    "uml/uml_preload.so": ["-O2", "-shared", "-fPIC"],
 }
 SOURCES = {
     "traffic/libndp.so": ["traffic/*.c", "packets/*.c"],
@@ -27,13 +30,28 @@ GLIBC = re.compile(rb"GLIBC_2\.(\d+)")
 OLDEST_GLIBC = 17  # of which there are tags
 
 
-def check_programs() -> None:
-    """SystemExit, in one line, if an eBPF program is not compiled."""
-    for source in TESTBED.glob("*/*.bpf.c"):
-        if not source.with_suffix(".o").exists():
-            raise SystemExit(
-                f"{source} is not compiled: `make dist` does that, and needs clang and libbpf-dev"
-            )
+def compile_programs() -> None:
+    """Compile the missing eBPF programs by the Makefile, without its environment of packages.
+
+    SystemExit, in one line, if that fails.
+    """
+    objects = [source.with_suffix(".o") for source in TESTBED.glob("*/*.bpf.c")]
+    missing = [str(path.relative_to("weft")) for path in objects if not path.exists()]
+    if not missing:
+        return
+    how = ["--directory=weft", "--makefile=../Makefile", "--old-file=.venv/.ready"]
+    try:
+        subprocess.run(["make", "--no-print-directory", *how, *sorted(missing)], check=True)
+    except (OSError, subprocess.CalledProcessError):
+        raise SystemExit(
+            f"{missing[0]} cannot be compiled: eBPF programs need make, clang and libbpf-dev"
+        ) from None
+
+
+def compiler() -> tuple[list[str], list[str]]:
+    """Return the C compiler with its options, and those of the linker, of the environment."""
+    command = [os.environ.get("CC", "gcc"), os.environ.get("CFLAGS", "")]
+    return shlex.split(" ".join(command)), shlex.split(os.environ.get("LDFLAGS", ""))
 
 
 class BuildPy(build_py):
@@ -41,25 +59,27 @@ class BuildPy(build_py):
     does."""
 
     def run(self) -> None:
-        super().run()
         if self.editable_mode:
+            super().run()
             return
-        check_programs()
+        compile_programs()
+        super().run()
         built = Path(self.build_lib) / TESTBED
         for program in built.glob("*/*.bpf.o"):
             if not program.with_suffix(".c").exists():  # of a program that there was once
                 program.unlink()
-        for name, command in LIBRARIES.items():
+        command, link = compiler()
+        for name, options in LIBRARIES.items():
             sources = sorted(str(path) for glob in SOURCES[name] for path in TESTBED.glob(glob))
             target = built / name
-            subprocess.run([*command, "-o", str(target), *sources], check=True)
+            subprocess.run([*command, *options, "-o", str(target), *sources, *link], check=True)
 
 
 class Sdist(sdist):
     """Has compiled programs in it."""
 
     def run(self) -> None:
-        check_programs()
+        compile_programs()
         super().run()
 
 
