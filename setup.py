@@ -48,10 +48,9 @@ def compile_programs() -> None:
         ) from None
 
 
-def compiler() -> tuple[list[str], list[str]]:
-    """Return the C compiler with its options, and those of the linker, of the environment."""
-    command = [os.environ.get("CC", "gcc"), os.environ.get("CFLAGS", "")]
-    return shlex.split(" ".join(command)), shlex.split(os.environ.get("LDFLAGS", ""))
+def of_environment(name: str, default: str = "") -> list[str]:
+    """Return the words of an environment variable of compilers."""
+    return shlex.split(os.environ.get(name, default))
 
 
 class BuildPy(build_py):
@@ -68,11 +67,11 @@ class BuildPy(build_py):
         for program in built.glob("*/*.bpf.o"):
             if not program.with_suffix(".c").exists():  # of a program that there was once
                 program.unlink()
-        command, link = compiler()
+        compiler = of_environment("CC", "gcc")
         for name, options in LIBRARIES.items():
             sources = sorted(str(path) for glob in SOURCES[name] for path in TESTBED.glob(glob))
-            target = built / name
-            subprocess.run([*command, *options, "-o", str(target), *sources, *link], check=True)
+            how = [*options, *of_environment("CFLAGS"), "-o", str(built / name)]
+            subprocess.run([*compiler, *how, *sources, *of_environment("LDFLAGS")], check=True)
 
 
 class Sdist(sdist):

@@ -18,6 +18,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("topologies", "daemons", "testbed", "experiments")
 NEEDED = (
+    "Makefile",
     "pyproject.toml",
     "setup.py",
     "MANIFEST.in",
@@ -122,7 +123,23 @@ def test_the_wheel_has_every_file_and_no_old_program(wheel):
     assert {Path(name).name for name in names if "/licenses/" in name} >= {
         "LICENSE",
         "GPL-2.0-only.txt",
+        "d3.LICENSE.txt",
     }
+
+
+def test_two_builds_from_sources_alone_are_alike(sources, wheel, tmp_path):
+    """In two folders, without compiled programs; options of the environment count."""
+    contents = []
+    for folder, flags in (("one", ""), ("two/deeper", ""), ("three", "-O0")):
+        copy = tmp_path / folder / "weft"
+        ignored = shutil.ignore_patterns("*.bpf.o", "build")
+        shutil.copytree(sources, copy, symlinks=True, ignore=ignored)
+        environment = os.environ | {"SOURCE_DATE_EPOCH": "1700000000", "CFLAGS": flags}
+        how = ["--quiet", "--no-index", "--no-deps", "--no-build-isolation", "--wheel-dir"]
+        argv = [sys.executable, "-m", "pip", "wheel", *how, tmp_path / folder, copy]
+        subprocess.run(argv, env=environment, check=True)
+        contents.append((tmp_path / folder / wheel.name).read_bytes())
+    assert contents[0] == contents[1] != contents[2]
 
 
 def test_the_wheel_is_for_this_machine_and_any_python(wheel):
