@@ -764,8 +764,8 @@ RESILIENCE = (
         ),
         above(35),
         OUR_FAULTS,
-        why_less="The paper's 14 and 10.7 hops make 31 %, and 10.7 is D3,3's, where ours has "
-        "10.64; 35 % is over DR without faults.",
+        why_less="The paper's own 14 and 10.7 hops make less than 35 %, and 10.7 is D3,3's; 35 % "
+        "is over DR without faults.",
     ),
     *(
         Claim(
@@ -984,10 +984,10 @@ LOAD = (
         for better, worse in (("GP_I", "GP_0"), ("GP_E", "GP_I"))
     ),
     Claim(
-        "RAT gain of GP_I, maximum over β3,3 and β3,4",
+        "RAT gain of GP_I, β3,3",
         DRAMATIC_GPI,
         55,
-        carried("rat_bps", ("β3,3", "β3,4"), "pr-gpi", flows=100_000_000),
+        carried("rat_bps", ("β3,3",), "pr-gpi", flows=100_000_000),
         within(0.1),
         why_more="Chance lifts DR's most loaded link further above the mean on larger networks.",
         why_less="With as many flows chance lifts DR's most loaded link less above the mean.",
@@ -1023,6 +1023,8 @@ LOAD = (
             gain("rat_bps", name, gain("uat_bps", name)),
             at_least(1.5),
             TEN_MILLION,
+            why_less="The paper says that this is usually so; the most loaded link of D3,4 gains "
+            "little more than its mean link.",
         )
         for name in (*LEVEL_3_CELLS, *LEVEL_2_CELLS)
     ),
@@ -1051,8 +1053,8 @@ LOAD = (
     ),
 )
 SEARCH = (
-    "Table 2 over our hops leaves a search of 1.4 to 2 µs a hop for GP_0, 3 to 7 for GP_I, 20 to "
-    "73 for GP_E; ours takes 0.02 to 0.3."
+    "Table 2 over our hops leaves a search that grows from DR to GP_E, there as long as all other "
+    "costs of a hop; ours, compiled, takes hardly any time."
 )
 
 

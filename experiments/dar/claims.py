@@ -167,7 +167,7 @@ SETTLED = Statement(
     CLUSTER + ", RNB at 19.2 Gbit/s",
 )
 FEW_TENS = Statement(
-    "section 5.2, figure 13c, and section 6",
+    "section 5.2, figure 13c",
     "convergence is reached within a few tens of microseconds from the start of each of the "
     "applied random permutations. … it converges within 20-80µsec",
     StatementKind.NUMBER,
@@ -592,7 +592,7 @@ FIGURE_13 = (
         at_least(100),
         "threshold of two packets and rest of five packet times, as in table 1's rows",
         why_less="With a threshold of 3 and a rest of 16 nearly all settle, but table 1's "
-        "throughput is then 29 for 37.7. No setting that was tried gives both.",
+        "throughput is then 29.2 for 37.7. No setting that was tried gives both.",
     ),
     Claim(
         "median time until a permutation settles, RNB, CLOS(24,48,24), 19.2 Gbit/s",

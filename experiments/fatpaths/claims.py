@@ -609,8 +609,8 @@ DIVERSITY = (
             "above 1",
             diversity(name, "cdp_mean_fraction", other=f"{name}-JF"),
             above(1),
-            why_less="The paper's own table IV denies it: 49 for 51 (XP), 25 for 50 (HX), 25 for "
-            "87 (DF).",
+            why_less="The paper's own table IV denies it: 49 % for 51 % (XP), 25 % for 50 % (HX), "
+            "25 % for 87 % (DF).",
         )
         for name in ("SF", "XP", "HX", "DF", "FT3")
     ),
@@ -631,7 +631,7 @@ DIVERSITY = (
             "below 1",
             diversity("SF", "interference_mean_fraction", other=name),
             below(1),
-            why_more="The paper's own table IV denies it: SF's 26 is its highest mean.",
+            why_more="The paper's own table IV denies it: SF's 26 % is its highest mean.",
         )
         for name in ("XP", "HX")
     ),
@@ -642,7 +642,7 @@ DIVERSITY = (
             paper,
             diversity(f"{name}-JF", column, other=name),
             rule,
-            why_less="The paper's own table IV denies it for SF: 23 for 26.",
+            why_less="The paper's own table IV denies it for SF: 23 % for 26 %.",
             why_more="The paper's own table IV has the same tail for both.",
         )
         for name in ("SF", "XP", "HX", "DF")

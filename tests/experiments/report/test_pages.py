@@ -147,12 +147,12 @@ def test_a_time_over_flows_that_did_not_all_end_is_no_number():
 
 def test_a_table_of_claims_has_rules_settings_reasons_and_quotes():
     shown = pages.with_blocks(
-        "<!-- claims: ccrdn-4 ccrdn-2 -->\n<!-- end -->", PublishedSet(FOLDER)
+        "<!-- claims: ccrdn-7 ccrdn-2 -->\n<!-- end -->", PublishedSet(FOLDER)
     )
-    contradicted, agreed = (all_claims()[name] for name in ("ccrdn-4", "ccrdn-2"))
+    contradicted, agreed = (all_claims()[name] for name in ("ccrdn-7", "ccrdn-2"))
     assert "| 15.2 to 16.8 % |" in shown
     assert f"{agreed.statement.setting}; ours: {agreed.ours} |" in shown
-    assert f"* ccrdn-4: {contradicted.why_less}\n" in shown
+    assert f"* ccrdn-7: {contradicted.why_less}\n" in shown
     assert f"> **ccrdn-2**, section 1 (up to): “{agreed.statement.quote}”\n" in shown
 
 
