@@ -32,7 +32,8 @@ parameters, and are the experiment's own without that; a tuple stands for severa
 
 A claim that our rows contradict needs a reason for the side on which ours lies: `why_more` or
 `why_less`.  A claim whose size, statistic or model is not the paper's says so in `apart`: it is
-not comparable, whatever the rows say.  So is a statement that nothing here measures, without query.
+not comparable, whatever the rows say.  A statement that nothing here measures says why in
+`missing`: it is not measured, as is a claim of which some network or scheme has no row.
 A result of our own has the statement OURS; it holds or does not hold.
 
 A claim is named by its paper and its number, ttc-3.  `weft claims ttc` prints the outcomes,
@@ -122,8 +123,10 @@ class Query:
     against: parameters of other such rows; the figure is divided by the same ratio of theirs.
     statistic: mean over the seeds, which has an interval; max or min of the cells' means, with the
         interval of that cell; or sum over all rows.
-    bins: first and last entry of a column that is a list of shares; their sum is the value.
-        Without it the entries of a list are repetitions; a ratio divides entry by entry.
+    per: figure of the same cells by which this one is divided, such as a gain by another gain.
+    bins: first and last entry of a column that is a list of shares, and the step between them;
+        their sum is the value.  Without it the entries of a list are repetitions; a ratio divides
+        entry by entry.
     entries: the entries of a list are cells of their own, such as sizes of flows.
     sampled: a run is a random sample: its interval is that of its standard errors, columns se_*.
     """
@@ -136,7 +139,8 @@ class Query:
     by: str = ""
     against: Mapping[str, Scalar] = field(default_factory=dict)
     statistic: Callable[[Sequence[float]], float] = mean
-    bins: tuple[int, int] | None = None
+    per: Query | None = None
+    bins: tuple[int, int, int] | None = None
     entries: bool = False
     sampled: bool = False
     seeds: int | None = None
@@ -162,11 +166,14 @@ class Query:
     @property
     def runs(self) -> list[Run]:
         """Return all runs that the figure needs."""
-        return [run for terms in self.terms for run, _, _ in terms]
+        own = [run for terms in self.terms for run, _, _ in terms]
+        return own + (self.per.runs if self.per else [])
 
     @property
     def unit(self) -> str:
         """Return the unit of the figure."""
+        if self.per:
+            return ""
         if self.form is not Form.VALUE:
             return "%"
         unit = column_unit(self.column)
@@ -177,31 +184,41 @@ class Query:
         """Return the values of a column: one, or one for each entry of a list; nan for none."""
         value = row.get(column)
         if isinstance(value, list) and self.bins:
-            first, last = self.bins
-            return [float(sum(float(entry) for entry in value[first : last + 1]))]
+            first, last, step = self.bins
+            return [float(sum(float(entry) for entry in value[first : last + 1 : step]))]
         values = value if isinstance(value, list) else [value]
         return [float(entry) if isinstance(entry, int | float) else math.nan for entry in values]
 
     def samples(self, rows_of: RowsOf) -> tuple[list[list[float]], list[Row]]:
         """Return the independent values of each cell, and the rows that they come from.
 
-        A cell is all parameters but the seed.  Runs of a cell whose rows are equal, because nothing
-        in them is random, count once, as do equal repetitions.
+        A cell is all parameters but the seed; one without rows has no values.  Runs of a cell whose
+        rows are equal, because nothing in them is random, count once, as do equal repetitions.
         """
         by_id = {str(row["run"]): row for row in rows_of(self.runs)}
         cells: dict[tuple[object, ...], dict[str, list[float]]] = {}
+        without = {cell_of(terms[0][0]) for terms in self.terms}
         used: list[Row] = []
         for terms in self.terms:
             rows = [by_id[run.id] for run, _, _ in terms if run.id in by_id]
             if len(rows) < len(terms):
                 continue
-            run = terms[0][0]
-            cell = (run.engine, run.clock, *run.parameters.values())
+            cell = cell_of(terms[0][0])
             content = self._content(rows)
             for part, values in self._parts(terms, rows):
                 cells.setdefault((*cell, part), {})[content] = values
+                without.discard(cell)
                 used += rows
-        return [[*chain.from_iterable(runs.values())] for runs in cells.values()], used
+        measured = [[*chain.from_iterable(runs.values())] for runs in cells.values()]
+        measured += [[] for _ in without]
+        if self.per:
+            divisors, more = self.per.samples(rows_of)
+            measured = [
+                [value / divisor for value, divisor in zip(*pair, strict=False)]
+                for pair in zip(measured, divisors, strict=True)
+            ]
+            used += more
+        return measured, used
 
     def _parts(
         self, terms: Sequence[tuple[Run, str, int]], rows: Sequence[Row]
@@ -237,6 +254,11 @@ class Query:
         return str([{key: row[key] for key in row if key not in left_out} for row in rows])
 
 
+def cell_of(run: Run) -> tuple[object, ...]:
+    """Return all that a run has in common with those of other seeds."""
+    return (run.engine, run.clock, *run.parameters.values())
+
+
 def changed(run: Run, by: Mapping[str, Scalar]) -> Run:
     """Return `run` with other parameters, engine, clock or costs."""
     if not by:
@@ -258,7 +280,7 @@ class Verdict(Enum):
     NOT_COMPARABLE = "not comparable"
     HOLDS = "holds"  # our own
     FAILS = "does not hold"  # our own
-    NOT_MEASURED = "not measured"  # the rows are not there
+    NOT_MEASURED = "not measured"  # nothing measures it, or rows are not there
 
 
 @dataclass(frozen=True)
@@ -373,6 +395,7 @@ class Claim:
     ours: our size and statistic; "" if they are the paper's.
     why_more, why_less: one sentence: why ours lies above or below the rule's bounds.
     apart: one sentence: why ours cannot be compared; "" if it can.
+    missing: one sentence: why nothing here measures it; "" if something does.
     in_readme: the claim is a row of README's table.
     """
 
@@ -385,13 +408,16 @@ class Claim:
     why_more: str = ""
     why_less: str = ""
     apart: str = ""
+    missing: str = ""
     in_readme: bool = False
 
     def __post_init__(self) -> None:
         by_number = self.rule is not None and self.rule.fraction is not None
         if by_number and isinstance(self.paper, str):
             raise ValueError(f"{self.words}: the rule needs the paper's number, not {self.paper!r}")
-        if not self.apart and not (self.query and self.rule):
+        if self.missing and (self.apart or self.query or self.rule):
+            raise ValueError(f"{self.words}: what is not measured has neither query nor rule")
+        if not (self.apart or self.missing) and not (self.query and self.rule):
             raise ValueError(f"{self.words}: a claim without query or rule says why in `apart`")
         if self.apart and self.rule:
             raise ValueError(f"{self.words}: what is not comparable has no rule")
@@ -415,7 +441,7 @@ class Claim:
     def reason(self, value: float) -> str:
         """Return the reason of the verdict on our value; "" if it needs none."""
         if self.apart or not self.rule or math.isnan(value):
-            return self.apart
+            return self.apart or self.missing
         side = self.rule.side(self.paper, value)
         return {-1: self.why_less, 1: self.why_more}.get(side or 0, "")
 
@@ -446,17 +472,21 @@ def all_claims() -> dict[str, Claim]:
     return {name: claim for paper in PAPERS for name, claim in claims_of(paper).items()}
 
 
-def outcome(claim: Claim, rows_of: RowsOf) -> Outcome:
+def outcome(claim: Claim, rows_of: RowsOf, *, in_part: bool = False) -> Outcome:
     """Return our figure for `claim` and the verdict.
 
     Args:
         claim: with or without a query.
         rows_of: returns the stored rows of runs.
+        in_part: leave out cells without rows; otherwise one makes the claim not measured.
     """
     if not claim.query:
-        return Outcome(Verdict.NOT_COMPARABLE, math.nan, math.nan, 0, "")
+        verdict = Verdict.NOT_MEASURED if claim.missing else Verdict.NOT_COMPARABLE
+        return Outcome(verdict, math.nan, math.nan, 0, "")
     cells, rows = claim.query.samples(rows_of)
-    if not cells:
+    if in_part:
+        cells = [values for values in cells if values]
+    if not cells or not all(cells):
         return Outcome(Verdict.NOT_MEASURED, math.nan, math.nan, 0, "")
     statistic = claim.query.statistic
     if statistic in (max, min):

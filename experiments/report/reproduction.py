@@ -254,9 +254,13 @@ def compare_claim(
     assert claim.query
     ids = [run.id for run in claim.query.runs]
     compared = [rows[run] for run in ids if run in rows]
-    before = outcome(claim, published.rows)
+    before = outcome(claim, published.rows, in_part=True)
     available = {row["run"] for row in published.rows(claim.query.runs)} & new.keys()
-    now = outcome(claim, lambda runs: [new[run.id][0] for run in runs if run.id in available])
+    now = outcome(
+        claim,
+        lambda runs: [new[run.id][0] for run in runs if run.id in available],
+        in_part=True,
+    )
     return ClaimComparison(
         likeness_of(claim, compared, before, now), before, now, len(compared), len(ids)
     )

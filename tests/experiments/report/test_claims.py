@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from statistics import mean
 
 import pytest
@@ -131,11 +132,27 @@ def test_an_extreme_is_that_of_the_cells_means_with_its_interval():
 def test_entries_of_a_list_are_added():
     query = Query(
         "hop_histogram", {"topology": D33, "routing": "dr", "failed_fraction": 0.0}, "x",
-        form=Form.PERCENT, bins=(1, 2),
+        form=Form.PERCENT, bins=(1, 2, 1),
     )  # fmt: skip
     claim = Claim("hops", SAID, 37, query, within(0.5))
     ours = outcome(claim, rows_of({"dr": [[0.5, 0.25, 0.125, 0.125]]}, "x"))
     assert ours.value == 37.5
+    every_other = replace(claim, query=replace(query, bins=(1, 3, 2)))
+    assert outcome(every_other, rows_of({"dr": [[0.5, 0.25, 0.125, 0.125]]}, "x")).value == 37.5
+    assert outcome(every_other, rows_of({"dr": [[0.5, 0.25, 0.125, 0.0]]}, "x")).value == 25
+
+
+def test_a_gain_is_divided_by_another_gain_of_its_run():
+    other = Query("hop_length", HOPS.where, "se_hops", {"routing": "dr"}, Form.GAIN, seeds=2)
+    query = replace(other, column="mean_hops", per=other)
+    rows = [
+        {"run": run.id, "mean_hops": 3.0 + run.seed, "se_hops": 1.5}
+        if run.parameters["routing"] == "pr-gpi"
+        else {"run": run.id, "mean_hops": 1.0, "se_hops": 1.0}
+        for run in query.runs
+    ]
+    assert query.samples(lambda runs: rows)[0] == [[200 / 50, 300 / 50]]
+    assert query.unit == ""
 
 
 def test_a_parameter_that_is_not_named_has_the_values_of_the_default_sweep():
@@ -204,19 +221,44 @@ def test_a_claim_without_query_is_not_comparable_and_one_without_rows_is_not_mea
     assert outcome(claim, rows_of({})).verdict is Verdict.NOT_MEASURED
 
 
+@pytest.mark.parametrize("statistic", [mean, min, max, sum])
+def test_a_claim_of_which_one_cell_lacks_rows_is_not_measured(statistic):
+    where = {**HOPS.where, "routing": ("pr-gpi", "pr-gpe")}
+    query = Query("hop_length", where, "mean_hops", {"routing": "dr"}, statistic=statistic, seeds=2)
+    claim = Claim("hops", SAID, 1, query, within(10))
+    measured = {"pr-gpi": [1.0, 2.0], "pr-gpe": [3.0], "dr": [1.0, 1.0]}
+    assert outcome(claim, rows_of(measured)).runs > 0
+    for part in (
+        {**measured, "pr-gpe": []},
+        {**measured, "dr": []},
+        {**measured, "pr-gpe": [None]},
+    ):
+        ours = outcome(claim, rows_of(part))
+        assert (ours.verdict, ours.runs) == (Verdict.NOT_MEASURED, 0)
+    assert outcome(claim, rows_of({**measured, "pr-gpe": []}), in_part=True).runs > 0
+
+
+def test_a_statement_that_nothing_measures_says_why():
+    unmeasured = Claim("hops", SAID, 12, missing="no experiment counts hops")
+    ours = outcome(unmeasured, rows_of({}))
+    assert ours.verdict is Verdict.NOT_MEASURED
+    assert unmeasured.reason(ours.value) == "no experiment counts hops"
+
+
 def test_a_claim_is_refused_that_cannot_be_judged():
-    for rule, paper, apart, reason in (
+    for rule, paper, more, reason in (
         (
             within(0.1),
             "up to 30 %",
-            "",
+            {},
             "hops: the rule needs the paper's number, not 'up to 30 %'",
         ),
-        (None, 30, "", "without query or rule"),
-        (within(0.1), 30, "another size", "has no rule"),
+        (None, 30, {}, "without query or rule"),
+        (within(0.1), 30, {"apart": "another size"}, "has no rule"),
+        (None, 30, {"missing": "no row"}, "neither query nor rule"),
     ):
         with pytest.raises(ValueError, match=reason):
-            Claim("hops", SAID, paper, HOPS, rule, apart=apart)
+            Claim("hops", SAID, paper, HOPS, rule, **more)
 
 
 @pytest.mark.parametrize(
@@ -238,10 +280,10 @@ def test_the_report_begins_with_the_claims_that_have_rows():
         lambda runs: [
             {"run": run.id, "mean_hops": 8.0 if run.parameters["routing"] == "pr-gpi" else 10.0}
             for run in runs
-            if run.experiment == "hop_length" and run.parameters["topology"] == D33
+            if run.experiment == "hop_length" and run.parameters["topology"] == "dcell:n=18,k=2"
         ]
     )
-    assert '<td class="words">20 %</td>' in shown
+    assert '<td class="words">1.25</td>' in shown  # GP_0 over GP_I
     assert "not measured" not in shown
     assert claimed(lambda runs: []) == ""
 
@@ -285,7 +327,7 @@ def test_a_claim_says_what_the_paper_says(all_claims):
             assert statement.place, name
             assert statement.quote, name
             assert statement.setting, name
-        for reason in (claim.why_more, claim.why_less, claim.apart):
+        for reason in (claim.why_more, claim.why_less, claim.apart, claim.missing):
             assert len(reason.split()) <= 35, name
 
 
