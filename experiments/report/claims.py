@@ -49,7 +49,7 @@ from enum import Enum
 from functools import cache, cached_property
 from importlib import import_module
 from itertools import chain
-from statistics import mean
+from statistics import mean, median
 from typing import NamedTuple
 
 from weft.experiments.report.statistics import NORMAL_975, mean_and_half_width
@@ -121,8 +121,9 @@ class Query:
     by: column to divide by; without `over` it is that of the same row.
     over: parameters of the rows to divide by; they agree in all others and in seed.
     against: parameters of other such rows; the figure is divided by the same ratio of theirs.
-    statistic: mean over the seeds, which has an interval; max or min of the cells' means, with the
-        interval of that cell; or sum over all rows.
+    statistic: mean over the seeds, which has an interval; max, min or median of the cells' means,
+        with the interval of that cell (a median is of an odd number of cells); or sum over all
+        rows.
     per: figure of the same cells by which this one is divided, such as a gain by another gain.
     bins: first and last entry of a column that is a list of shares, and the step between them;
         their sum is the value.  Without it the entries of a list are repetitions; a ratio divides
@@ -491,6 +492,8 @@ def outcome(claim: Claim, rows_of: RowsOf, *, in_part: bool = False) -> Outcome:
     statistic = claim.query.statistic
     if statistic in (max, min):
         cells = [statistic(cells, key=mean)]
+    if statistic is median:
+        cells = [sorted(cells, key=mean)[len(cells) // 2]]
     values = [value for cell in cells for value in cell]
     half_width = math.nan
     if statistic is sum or len(values) == 1:

@@ -119,8 +119,8 @@ def is_at(claim: Claim, place: str) -> bool:
     if place == OWN:
         return claim.statement is OURS
     kind, number = place.split()
-    lists = re.findall(rf"\b{kind}s? ([\w.]+(?:(?:, | and )[\w.]+)*)", claim.place)
-    numbers = [word for words in lists for word in re.findall(r"[\w.]+", words)]
+    lists = re.findall(rf"\b{kind}s? ([\w.-]+(?:(?:, | and )[\w.-]+)*)", claim.place)
+    numbers = [word for words in lists for word in re.findall(r"[\w.-]+", words)]
     return any(word.rstrip("abcd") in (number, number.rstrip("abcd")) for word in numbers)
 
 
