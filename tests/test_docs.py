@@ -245,7 +245,8 @@ def follow(tmp_path):
     programs = tmp_path / "bin"
     programs.mkdir()
     (tmp_path / "work").mkdir()
-    shutil.copytree(ROOT / "examples/deflection", tmp_path / "work/examples/deflection")
+    for name in ("deflection", "torus"):
+        shutil.copytree(ROOT / "examples" / name, tmp_path / "work/examples" / name)
     how = "--quiet --no-index --no-deps --no-build-isolation --target"
     for name, text in {
         "weft": 'exec "$WEFT_PYTHON" -P -m weft.experiments.cli.cli "$@"',
