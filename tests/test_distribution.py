@@ -44,7 +44,7 @@ print(ndp_library.PATH.stat().st_size > 0, weft.__file__)
 pytestmark = pytest.mark.slow
 
 
-def tracked() -> set[str]:
+def tracked_files() -> set[str]:
     """Files of the four folders, as they lie in the package."""
     listed = subprocess.run(
         ["git", "ls-files", *FOLDERS], cwd=ROOT, capture_output=True, text=True, check=True
@@ -113,7 +113,7 @@ def weft(wheel, tmp_path_factory):
 
 def test_the_wheel_has_every_file_and_no_old_program(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
-    assert not (missing := tracked() - names), (
+    assert not (missing := tracked_files() - names), (
         f"pyproject.toml names no such package data: {missing}"
     )
     compiled = {name.replace(".c", ".o") for name in names if name.endswith(".bpf.c")}
@@ -156,7 +156,7 @@ def test_the_archive_of_sources_has_every_file(sources, tmp_path):
     (archive,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(archive) as file:
         names = {name.partition("/")[2] for name in file.getnames()}
-    assert not tracked() - names
+    assert not tracked_files() - names
     assert {
         "setup.py",
         "LICENSE",

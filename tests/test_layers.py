@@ -85,7 +85,7 @@ def parts(source: str) -> tuple[list[ast.Import | ast.ImportFrom], list[tuple[st
     return imports, [(node.name, (node.end_lineno or 0) - node.lineno + 1) for node in functions]
 
 
-def imported(source: str) -> set[str]:
+def imported_packages(source: str) -> set[str]:
     """The packages that `source` imports anywhere in it."""
     found = set()
     for node in parts(source)[0]:
@@ -118,7 +118,9 @@ def text_of(path: str) -> str:
 
 @pytest.mark.parametrize("folder", ORDER)
 def test_a_file_imports_only_from_its_left(folder):
-    of_folder = {path: imported(text_of(path)) for path in FILES if path.startswith(f"{folder}/")}
+    of_folder = {
+        path: imported_packages(text_of(path)) for path in FILES if path.startswith(f"{folder}/")
+    }
     right = set(ORDER[ORDER.index(folder) + 1 :])
     assert {path: found & right for path, found in of_folder.items() if found & right} == {}
     if folder in PURE:
@@ -137,7 +139,9 @@ TIMEKEEPERS = {
 def test_the_clock_is_asked_for_the_time():
     sources = {path: text_of(path) for path in FILES if path not in TIMEKEEPERS}
     of_the_system = {
-        path for path, source in sources.items() if imported(source) & {"datetime", "sched", "time"}
+        path
+        for path, source in sources.items()
+        if imported_packages(source) & {"datetime", "sched", "time"}
     }
     assert of_the_system == set(), "ask testbed.linux.clock"
     kept = {path for path, source in sources.items() if kept_functions(source)}
@@ -161,7 +165,9 @@ def test_a_function_of_the_clock_that_would_be_kept_is_seen():
 
 
 def test_imports_are_seen_wherever_they_stand():
-    assert imported("import os.path\ndef f():\n    from weft.testbed.mininet.net import Net") == {
+    assert imported_packages(
+        "import os.path\ndef f():\n    from weft.testbed.mininet.net import Net"
+    ) == {
         "os",
         "testbed",
     }
@@ -170,7 +176,7 @@ def test_imports_are_seen_wherever_they_stand():
         "match x:\n case 1:\n  import d\nfor x in y:\n import e\nelse:\n if x: import "
         "f\n else: import g\n"
     )
-    assert imported(nested) == set("abcdefg")
+    assert imported_packages(nested) == set("abcdefg")
 
 
 def test_statements_are_those_that_a_walk_finds():

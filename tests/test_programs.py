@@ -28,7 +28,7 @@ PLACES = {"/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/lib/frr"}
 OPTIONAL = {"vagrant", "tshark", "node", "npm"}
 
 
-def started(tree: ast.AST) -> Iterator[str]:
+def program_names(tree: ast.AST) -> Iterator[str]:
     """Names of programs in calls such as subprocess.run(["tc", ...]) and shutil.which("tc")."""
     for node in ast.walk(tree):
         if not (
@@ -55,7 +55,7 @@ def test_what_is_started_is_found_in_source() -> None:
         'subprocess.run(["tc", '
         '"qdisc"])\nshutil.which("nft")\nsubprocess.Popen(("/usr/sbin/ip", x))\nrun(["no"])'
     )
-    assert list(started(ast.parse(source))) == ["tc", "nft", "ip"]
+    assert list(program_names(ast.parse(source))) == ["tc", "nft", "ip"]
     assert all(MAY_START.search(line) for line in source.splitlines()[:3])
 
 
@@ -66,7 +66,7 @@ def programs() -> dict[str, set[str]]:
     for folder in FOLDERS:
         for path in (ROOT / folder).rglob("*.py"):
             text = path.read_text(encoding="utf-8")
-            for name in started(ast.parse(text)) if MAY_START.search(text) else ():
+            for name in program_names(ast.parse(text)) if MAY_START.search(text) else ():
                 found[name].add(path.relative_to(ROOT).as_posix())
     return found
 

@@ -22,7 +22,7 @@ FILES = tuple(subprocess.check_output(["git", "ls-files"], cwd=ROOT, text=True).
 def ends_of(files: tuple[str, ...]) -> frozenset[str]:
     """Return the ends of the paths `files`, of whole folders."""
     parts = [file.split("/") for file in files]
-    return frozenset("/".join(each[-i:]) for each in parts for i in range(1, len(each) + 1))
+    return frozenset("/".join(names[-i:]) for names in parts for i in range(1, len(names) + 1))
 
 
 def missing(text: str, files: tuple[str, ...]) -> list[str]:

@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.mininet_suite.source import TESTS, fetched, names
+from tests.mininet_suite.source import TESTS, fetch, names
 from weft.testbed.linux import clock
 from weft.testbed.linux.process import need_root
 from weft.testbed.machine.doctor import probe
@@ -94,7 +94,7 @@ def main() -> int:
     parser.add_argument("--verbose", action="store_true", help="all that a failed test says")
     given = parser.parse_args()
     need_root()
-    tests = fetched() / "mininet" / "test"
+    tests = fetch() / "mininet" / "test"
     netem = all(one.present for one in probe() if one.name in ("netem", "ifb"))
     inside = not netem and uml.installed()
     bad = 0

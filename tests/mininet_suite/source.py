@@ -20,7 +20,7 @@ PLACES = (
 TESTS = ("test_nets.py", "test_hifi.py", "test_walkthrough.py")
 
 
-def fetched() -> Path:
+def fetch() -> Path:
     """The folder of Mininet's source, which is fetched unless it is there.
 
     OSError where it cannot be fetched; ValueError for a file that is not the one.
@@ -83,8 +83,8 @@ def names(file: Path) -> list[str]:
         for base in bases(name):
             methods = classes[base].body if base in classes else []
             listed += [
-                f"{name}.{one.name}"
-                for one in methods
-                if isinstance(one, ast.FunctionDef) and one.name[:4] == "test"
+                f"{name}.{method.name}"
+                for method in methods
+                if isinstance(method, ast.FunctionDef) and method.name[:4] == "test"
             ]
     return listed

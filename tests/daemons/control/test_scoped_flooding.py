@@ -24,7 +24,7 @@ def node(number=1, neighbours=(2, 3, 4), *, scope=3, **more):
     return Notices(number, at, scope=scope, empty=empty, encode=messages.encode, **more)
 
 
-def said(sends):
+def messages_by_port(sends):
     """Return the messages sent, by port."""
     return {send.port: messages.decode(send.payload) for send in sends}
 
@@ -34,7 +34,7 @@ def heard(origin=9, *, sender=2, sequence=5, hops=2, body=ONE, lifetime_ms=3000,
 
 
 def test_a_notice_leaves_every_port_for_who_is_there_with_the_hops_that_are_left():
-    sends = said(node().say(ONE, 0.0))
+    sends = messages_by_port(node().say(ONE, 0.0))
     assert {
         port: (one.sender, one.target, one.origin, one.hops) for port, one in sends.items()
     } == {port: (1, port + 2, 1, 2) for port in range(3)}
@@ -53,7 +53,8 @@ def test_what_is_new_is_passed_on_where_it_did_not_come_from():
     is_news, sends = at.hear(heard(), 0, 1.0)
     assert is_news
     assert {
-        port: (one.sender, one.target, one.origin, one.hops) for port, one in said(sends).items()
+        port: (one.sender, one.target, one.origin, one.hops)
+        for port, one in messages_by_port(sends).items()
     } == {
         1: (1, 3, 9, 1),
         2: (1, 4, 9, 1),
@@ -75,7 +76,7 @@ def test_the_shorter_way_counts_also_if_it_was_slower():
     at.hear(heard(hops=0), 0, 1.0)
     is_news, sends = at.hear(heard(hops=2, sender=3), 1, 1.1)
     assert not is_news
-    assert [one.hops for one in said(sends).values()] == [1, 1]
+    assert [one.hops for one in messages_by_port(sends).values()] == [1, 1]
     assert at.hear(heard(hops=1, sender=4), 2, 1.2) == (False, [])
 
 
@@ -90,12 +91,12 @@ def test_strangers_and_what_is_for_others_are_not_heard():
 
 def test_what_changed_is_repeated_and_what_is_not_empty_is_refreshed():
     at = node(gap_s=0.030, repeats=3, lifetime_ms=3000)
-    sequences = [said(at.say(ONE, 0.0))[0].sequence]
+    sequences = [messages_by_port(at.say(ONE, 0.0))[0].sequence]
     times = []
     for _ in range(4):
         times.append(at.deadline)
         _, sends = at.tick(at.deadline)
-        sequences.append(said(sends)[0].sequence)
+        sequences.append(messages_by_port(sends)[0].sequence)
     assert [round(time, 3) for time in times] == [0.03, 0.06, 1.06, 2.06]
     assert sequences == sorted(set(sequences))
     at.say(NONE, 3.0)
@@ -109,7 +110,7 @@ def test_what_is_not_renewed_is_forgotten_with_the_time_it_has_used_up_on_its_wa
     at.hear(heard(lifetime_ms=500), 0, 1.0)
     at.hear(heard(origin=8, lifetime_ms=700, body=NONE), 0, 1.0)
     assert at.deadline == 1.5
-    assert [one.lifetime_ms for one in said(at.tell(1, 1.2)).values()]
+    assert [one.lifetime_ms for one in messages_by_port(at.tell(1, 1.2)).values()]
     assert at.tick(1.4) == (False, [])
     assert at.tick(1.5) == (True, [])
     assert at.tick(1.8) == (False, [])
@@ -123,7 +124,7 @@ def test_a_neighbour_that_comes_up_is_told_everything_but_its_own():
     at.hear(heard(origin=3), 0, 1.0)
     at.say(ONE, 1.0)
     sends = [messages.decode(send.payload) for send in at.tell(1, 2.0)]
-    assert [(one.origin, one.hops, one.lifetime_ms) for one in sends] == [
+    assert [(send.origin, send.hops, send.lifetime_ms) for send in sends] == [
         (1, 2, 3000),
         (9, 1, 2000),
     ]
@@ -132,14 +133,14 @@ def test_a_neighbour_that_comes_up_is_told_everything_but_its_own():
 def test_a_node_goes_on_from_its_predecessors_numbers():
     at = node(incarnation=100)
     assert at.hear(heard(origin=1, sequence=500), 0, 0.0) == (False, [])
-    assert said(at.say(ONE, 0.0))[0].sequence == 501
+    assert messages_by_port(at.say(ONE, 0.0))[0].sequence == 501
 
 
 def test_ports_may_be_told_apart():
     at = node(says_at=[0], onward=lambda notice, port: [2] if port == 0 else [])
-    assert list(said(at.say(Crowding(1), 0.0))) == [0]
-    assert list(said(at.hear(heard(body=Crowding(2)), 0, 0.0)[1])) == [2]
-    assert [one.origin for one in said(at.tell(2, 0.0)).values()] == [9]
+    assert list(messages_by_port(at.say(Crowding(1), 0.0))) == [0]
+    assert list(messages_by_port(at.hear(heard(body=Crowding(2)), 0, 0.0)[1])) == [2]
+    assert [one.origin for one in messages_by_port(at.tell(2, 0.0)).values()] == [9]
 
 
 def test_a_ring_is_crossed_from_both_sides_and_the_flood_ends():

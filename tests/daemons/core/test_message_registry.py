@@ -41,12 +41,12 @@ def flow(of: FiveTuple) -> dict[str, Any]:
     return {**of._asdict(), "source": dotted(of.source), "destination": dotted(of.destination)}
 
 
-def listed(name: str, entries: list[dict[str, Any]]) -> dict[str, Any]:
+def counted_list(name: str, entries: list[dict[str, Any]]) -> dict[str, Any]:
     return {f"{name}_count": len(entries), name: entries}
 
 
-def visited(nodes: tuple[int, ...]) -> dict[str, Any]:
-    return listed("visited", [{"node": node} for node in nodes])
+def visited_list(nodes: tuple[int, ...]) -> dict[str, Any]:
+    return counted_list("visited", [{"node": node} for node in nodes])
 
 
 def plain(message: Any) -> dict[str, Any]:
@@ -54,15 +54,15 @@ def plain(message: Any) -> dict[str, Any]:
     values = dict(message._asdict()) if hasattr(message, "_asdict") else dict(vars_of(message))
     match message:
         case wire.Hello():
-            return values | listed(
+            return values | counted_list(
                 "heard", [{"node": a, "incarnation": b} for a, b in message.heard]
             )
         case wire.LinkStates():
-            return {"sender": message.sender} | listed(
-                "advertisements", list(map(advertised, message.advertisements))
+            return {"sender": message.sender} | counted_list(
+                "advertisements", list(map(advertisement_fields, message.advertisements))
             )
         case wire.Summary():
-            return values | listed("entries", [entry(*one) for one in message.entries])
+            return values | counted_list("entries", [entry(*one) for one in message.entries])
         case Notice():
             del values["body"]
             return values | body(message.body)
@@ -72,9 +72,9 @@ def plain(message: Any) -> dict[str, Any]:
             )
         case tar.FlowProbe():
             del values["flow"]
-            marks = listed("marks", [{"mark": mark} for mark in message.marks])
-            return values | flow(message.flow) | marks | visited(message.visited)
-    return values | visited(message.visited)
+            marks = counted_list("marks", [{"mark": mark} for mark in message.marks])
+            return values | flow(message.flow) | marks | visited_list(message.visited)
+    return values | visited_list(message.visited)
 
 
 def entry(origin: int, sequence: int, check: int) -> dict[str, int]:
@@ -85,30 +85,30 @@ def vars_of(message: Any) -> dict[str, Any]:
     return {field.name: getattr(message, field.name) for field in dataclasses.fields(message)}
 
 
-def advertised(one: wire.Advertisement) -> dict[str, Any]:
+def advertisement_fields(one: wire.Advertisement) -> dict[str, Any]:
     links = [{"port": port, "neighbour": node} for port, node in wire.unpack_links(one.links)]
     return {
         "origin": one.origin,
         "sequence": one.sequence,
         "lifetime_ms": one.lifetime_ms,
-        **listed("links", links),
+        **counted_list("links", links),
     }
 
 
 def body(of: lbsp.LbspBody) -> dict[str, Any]:
     if isinstance(of, lbsp.Crowding):
         return {"state": of.state}
-    return listed(
+    return counted_list(
         "failures",
         [
             {
-                "kind": one.kind,
-                "degraded": int(one.degraded),
-                "network": dotted(one.affected.network),
-                "length": one.affected.length,
-                "neighbour": one.neighbour,
+                "kind": failure.kind,
+                "degraded": int(failure.degraded),
+                "network": dotted(failure.affected.network),
+                "length": failure.affected.length,
+                "neighbour": failure.neighbour,
             }
-            for one in of.failures
+            for failure in of.failures
         ],
     )
 
@@ -157,7 +157,11 @@ def test_breaks_of_tar_are(given_: tuple[int, int, list[tuple[FiveTuple, int]]])
     sender, target, flows = given_
     (payload,) = tar.breaks(sender, target, flows)
     entries = [flow(one) | {"token": token} for one, token in flows]
-    check("flow_breaks", payload, {"sender": sender, "target": target, **listed("flows", entries)})
+    check(
+        "flow_breaks",
+        payload,
+        {"sender": sender, "target": target, **counted_list("flows", entries)},
+    )
 
 
 def test_no_type_of_message_is_missing() -> None:
@@ -207,13 +211,13 @@ def test_the_dissector_declares_every_field_and_lists_every_message() -> None:
 TSHARK = shutil.which("tshark")  # setup does not install it
 
 
-def shown(told: dict[str, Any], path: str) -> dict[str, list[str]]:
+def tshark_fields(told: dict[str, Any], path: str) -> dict[str, list[str]]:
     """Return the values that tshark should show of a dissected message, in order, by field."""
     found: dict[str, list[str]] = {}
     for key, value in told.items():
         if isinstance(value, list):
             for one in value:
-                for name, values in shown(one, f"{path}.{key}").items():
+                for name, values in tshark_fields(one, f"{path}.{key}").items():
                     found.setdefault(name, []).extend(values)
         else:
             found[f"{path}.{key}"] = [str(value)]
@@ -262,8 +266,8 @@ def test_wireshark_shows_what_the_codecs_wrote(
     assert len(lines) == len(payloads)
     for line, payload in zip(lines, payloads, strict=True):
         told = dissect(payload)
-        seal = shown(told.pop("seal", {}), "weft.seal")
-        expected = shown(told, f"weft.{told.pop('message')}") | seal
+        seal = tshark_fields(told.pop("seal", {}), "weft.seal")
+        expected = tshark_fields(told, f"weft.{told.pop('message')}") | seal
         given_ = {
             name: cell.split(",")
             for name, cell in zip(names, line.split("\t"), strict=True)

@@ -113,7 +113,9 @@ def test_another_version_is_garbage_and_another_type_is_not_ours():
 def test_advertisements_are_packed_in_order_into_full_messages(advertisements):
     payloads = list(wire.packed(5, advertisements))
     messages = [decode(payload) for payload in payloads]
-    assert [each for message in messages for each in message.advertisements] == advertisements
+    assert [
+        advertisement for message in messages for advertisement in message.advertisements
+    ] == advertisements
     assert all(len(payload) <= wire.PAYLOAD_BYTES for payload in payloads)
     longest = len(wire.pack_links([(0, 0)])) * 5 + 18
     assert all(len(payload) > wire.PAYLOAD_BYTES - longest for payload in payloads[:-1])

@@ -33,7 +33,7 @@ SPECS = [
 ]
 
 
-def made(name, graph, n, seed=0, *, rho=0.8, **options):
+def make_layers(name, graph, n, seed=0, *, rho=0.8, **options):
     return construction.layers_of(name, graph, LayerOptions(n, rho), rng(seed), **options)
 
 
@@ -66,7 +66,7 @@ def check(graph, found):
 @pytest.mark.slow
 def test_no_layer_loops(spec, name):
     graph = graph_of(spec)
-    found = made(name, graph, 5)
+    found = make_layers(name, graph, 5)
     assert found.shape == (5, graph.routers, graph.routers)
     check(graph, found)
 
@@ -98,7 +98,7 @@ def test_any_sets_of_arcs_make_layers_without_loops(size, seed, data):
 )
 def test_constructions_have_no_loops_on_any_graph(size, seed, name):
     graph = RouterArrays.of(topology_of(nx.connected_watts_strogatz_graph(size, 4, 0.7, seed=seed)))
-    check(graph, made(name, graph, 4, seed))
+    check(graph, make_layers(name, graph, 4, seed))
 
 
 def test_distances_are_those_of_networkx_on_directed_arcs():
@@ -118,7 +118,7 @@ def test_distances_are_those_of_networkx_on_directed_arcs():
 @pytest.mark.parametrize("rho", [0.5, 0.8])
 def test_a_random_layer_has_so_many_links_and_joins_all(rho):
     graph = graph_of("slimfly:q=5")
-    found = made("random", graph, 4, rho=rho)
+    found = make_layers("random", graph, 4, rho=rho)
     for table in found[1:]:
         used = {
             (min(u, v), max(u, v))
@@ -137,7 +137,7 @@ def test_next_hops_are_drawn_among_equals():
     """A HyperX has two shortest paths between routers that differ in both coordinates: layers with
     all links differ."""
     graph = graph_of("hyperx:l=2,s=4")
-    counts = distinct_paths(made("random", graph, 8, rho=1.0))
+    counts = distinct_paths(make_layers("random", graph, 8, rho=1.0))
     far = distances(graph, everything(graph))
     assert set(counts[far == 1]) == {1}
     assert set(counts[far == 2]) <= {1, 2}
@@ -150,7 +150,7 @@ def test_in_trees_give_every_pair_of_a_moore_graph_nearly_all_its_paths():
     between neighbours."""
     graph = graph_of("slimfly:q=5")
     far = distances(graph, everything(graph))
-    ours, random = (distinct_paths(made(name, graph, 9)) for name in ("intree", "random"))
+    ours, random = (distinct_paths(make_layers(name, graph, 9)) for name in ("intree", "random"))
     assert ours[far == 2].min() >= 5
     assert ours[far == 2].mean() > 6.5 > random[far == 2].mean()
     assert ours[far == 1].min() == 2  # the other one is 4 links long
@@ -163,7 +163,7 @@ def test_in_trees_are_not_much_longer_than_shortest():
     far = distances(graph, everything(graph))
     lengths = [
         (far[src, dst], len(path(table, src, dst)) - 1)
-        for table in made("intree", graph, 9)
+        for table in make_layers("intree", graph, 9)
         for src in range(50)
         for dst in range(50)
     ]
@@ -175,7 +175,7 @@ def test_in_trees_are_not_much_longer_than_shortest():
 
 def test_the_first_paths_of_overlapping_layers_are_one_link_longer():
     graph = graph_of("slimfly:q=5")
-    found = made("overlap", graph, 6)
+    found = make_layers("overlap", graph, 6)
     lengths = [
         len(path(table, s, t)) - 1
         for table in found[1:]
@@ -188,7 +188,7 @@ def test_the_first_paths_of_overlapping_layers_are_one_link_longer():
 
 def test_past_paths_to_a_router_are_a_spanning_tree():
     graph = graph_of("slimfly:q=5")
-    found = made("past-valiant", graph, 4)
+    found = make_layers("past-valiant", graph, 4)
     for table in found[1:]:
         for t in range(50):
             tree = nx.Graph([(u, v) for u, v in enumerate(table[t].tolist()) if u != v])
@@ -202,7 +202,7 @@ def test_past_paths_to_a_router_are_a_spanning_tree():
 def test_past_minimal_is_shortest_paths_whose_ties_differ():
     graph = graph_of("hyperx:l=2,s=4")
     far = distances(graph, everything(graph))
-    found = made("past", graph, 3)
+    found = make_layers("past", graph, 3)
     assert all(
         len(path(table, s, t)) - 1 == far[s, t]
         for table in found
@@ -215,12 +215,14 @@ def test_past_minimal_is_shortest_paths_whose_ties_differ():
 def test_compiled_constructions_are_the_same():
     graph = graph_of("slimfly:q=4")
     for name in ("overlap", "intree", "spain", "k-shortest"):
-        assert (made(name, graph, 4) == made(name, graph, 4, accelerate=compiled)).all()
+        assert (
+            make_layers(name, graph, 4) == make_layers(name, graph, 4, accelerate=compiled)
+        ).all()
 
 
 def test_distinct_paths_are_counted_as_sets():
     graph = graph_of("slimfly:q=3")
-    found = made("random", graph, 6, rho=0.7)
+    found = make_layers("random", graph, 6, rho=0.7)
     counts = distinct_paths(found)
     for src in range(18):
         for dst in range(18):
@@ -229,11 +231,11 @@ def test_distinct_paths_are_counted_as_sets():
 
 
 @pytest.mark.parametrize(("make", "line"), [
-    (lambda: made("random", graph_of("slimfly:q=3"), 0, rho=0.5),
+    (lambda: make_layers("random", graph_of("slimfly:q=3"), 0, rho=0.5),
      "layered routing: there can be 1 .. 64 layers, got 0"),
-    (lambda: made("random", graph_of("slimfly:q=3"), 3, rho=1.5),
+    (lambda: make_layers("random", graph_of("slimfly:q=3"), 3, rho=1.5),
      "layered routing: rho must lie in (0, 1], got 1.5"),
-    (lambda: made("random", graph_of("slimfly:q=3"), 3, rho=0.1),
+    (lambda: make_layers("random", graph_of("slimfly:q=3"), 3, rho=0.1),
      "layered routing: no draw of 0.1 of the links joins all routers; raise rho"),
     (lambda: graph_of("dcell:n=3,k=1"),
      "layered routing needs a switch network, and the servers of dcell:n=3,k=1 forward"),

@@ -47,8 +47,8 @@ def follow_all(topology, spec):
         [host for _, host, _, _ in topology.ports(node) if host < topology.servers]
         for node in routers(topology)
     ]
-    for src in [each[0] for each in hosts if each]:
-        for dst in [each[-1] for each in hosts if each]:
+    for src in [members[0] for members in hosts if members]:
+        for dst in [members[-1] for members in hosts if members]:
             ways = paths(topology, spec, src, dst)
             if topology.ports(src)[0][1] == topology.ports(dst)[0][1]:
                 assert [way.share for way in ways] == [1.0]

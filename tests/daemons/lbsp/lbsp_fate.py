@@ -99,10 +99,10 @@ class Fate:
         self.simulator._wire = self.wire
 
     def unreached(self):
-        return unreached(self.simulator, self.dead_links, self.dead_switches)
+        return unreached_pairs(self.simulator, self.dead_links, self.dead_switches)
 
 
-def unreached(simulator, dead_links, dead_switches):
+def unreached_pairs(simulator, dead_links, dead_switches):
     """Pairs of edge switches that an up-down path joins, while not every way that packets may take
     ends there."""
     topology = simulator.topology

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from tests.daemons.lbsp.lbsp_fate import Fate, unreached
+from tests.daemons.lbsp.lbsp_fate import Fate, unreached_pairs
 from weft.daemons.control.hello import Neighbourhood
 from weft.daemons.control.scoped_flooding import Notice
 from weft.daemons.core import wire
@@ -28,7 +28,7 @@ FOUR, EIGHT = build("fattree:k=4"), build("fattree:k=8")
 SHAPE = LbspShape(4, 2, 2)
 
 
-def converged(topology=FOUR, spec="lbsp", **more):
+def converge(topology=FOUR, spec="lbsp", **more):
     simulator = Simulator(topology, spec, **more)
     simulator.run_until_converged()
     return simulator
@@ -38,7 +38,7 @@ def node(name, topology=FOUR):
     return topology.naming.node(name)
 
 
-def known(simulator, name):
+def known_failures(simulator, name):
     return [each["link"] for each in simulator.status(node(name, simulator.topology))["failures"]]
 
 
@@ -46,11 +46,11 @@ def failures_known(simulator):
     return {
         name
         for at in routers(simulator.topology)
-        if known(simulator, name := simulator.topology.naming.name(at))
+        if known_failures(simulator, name := simulator.topology.naming.name(at))
     }
 
 
-def expected(topology, at, *dead):
+def expected_routes(topology, at, *dead):
     """The routes that the pure function gives."""
     shape = LbspShape.of(topology.naming.layout.radices)
     links = [shape.link(*topology.links[topology.link(name)][[0, 2]].tolist()) for name in dead]
@@ -71,36 +71,36 @@ def ports(simulator, at):
 
 @pytest.mark.parametrize("topology", [FOUR, EIGHT])
 def test_all_are_reached_and_the_routes_are_the_tables(topology):
-    simulator = converged(topology)
-    assert not unreached(simulator, set(), set())
+    simulator = converge(topology)
+    assert not unreached_pairs(simulator, set(), set())
     for at in routers(topology):
-        assert ports(simulator, at) == expected(topology, at)
+        assert ports(simulator, at) == expected_routes(topology, at)
 
 
 @pytest.mark.parametrize("link", ["e1.0-a1.1", "a1.1-c3"])
 @pytest.mark.parametrize("silent", [False, True])
 def test_a_failure_is_told_to_all_whom_it_concerns_and_avoided_and_mended(link, silent):
-    simulator = converged()
+    simulator = converge()
     simulator.run_for(0.1)
     simulator.fail(FOUR.link(link), silent=silent)
     simulator.run_for(0.100 if silent else 0.002)
     for at in routers(FOUR):
         if FOUR.naming.tier(at) < 3:
             if FOUR.naming.tier(at) == 1:
-                assert known(simulator, FOUR.naming.name(at)) == [link]
-            table = expected(FOUR, at, link)
+                assert known_failures(simulator, FOUR.naming.name(at)) == [link]
+            table = expected_routes(FOUR, at, link)
             assert {prefix: ports(simulator, at)[prefix] for prefix in table} == table
-    assert not unreached(simulator, {FOUR.link(link)}, set())
+    assert not unreached_pairs(simulator, {FOUR.link(link)}, set())
     simulator.restore(FOUR.link(link))
     simulator.run_until_converged(within_s=0.2)
     assert not failures_known(simulator)
     for at in routers(FOUR):
         for prefix, held in ports(simulator, at).items():
-            assert held == expected(FOUR, at)[covering(prefix, expected(FOUR, at))]
+            assert held == expected_routes(FOUR, at)[covering(prefix, expected_routes(FOUR, at))]
 
 
 def test_in_the_end_only_hellos_are_sent():
-    simulator = converged()
+    simulator = converge()
     simulator.run_for(0.5)
     before = simulator.counters["messages"]
     simulator.run_for(3.0)
@@ -110,46 +110,46 @@ def test_in_the_end_only_hellos_are_sent():
 @pytest.mark.parametrize(("link", "count"), [("e1.0-a1.1", 77), ("a1.1-c5", 189)])
 def test_a_failure_is_told_to_those_whom_it_may_concern_and_not_to_all(link, count):
     """Said three times; at k = 8 flooding over three hops would take 230 messages each time."""
-    simulator = converged(EIGHT)
+    simulator = converge(EIGHT)
     simulator.run_for(0.1)
 
-    def told():
+    def notice_count():
         hellos = sum(simulator.status(at)["hellos_sent"] for at in routers(EIGHT))
         return simulator.counters["messages"] - hellos
 
-    before = told()
+    before = notice_count()
     simulator.fail(EIGHT.link(link))
     simulator.run_for(0.5)
-    assert told() - before == 3 * count
-    assert not unreached(simulator, {EIGHT.link(link)}, set())
+    assert notice_count() - before == 3 * count
+    assert not unreached_pairs(simulator, {EIGHT.link(link)}, set())
 
 
 def test_what_failed_is_said_again_before_it_is_forgotten():
-    simulator = converged(spec="lbsp:lifetime_ms=300")
+    simulator = converge(spec="lbsp:lifetime_ms=300")
     simulator.fail(FOUR.link("e1.0-a1.1"))
     for _ in range(20):
         simulator.run_for(0.1)
-        assert known(simulator, "e3.1") == ["e1.0-a1.1"]
+        assert known_failures(simulator, "e3.1") == ["e1.0-a1.1"]
 
 
 def test_what_a_switch_without_power_said_is_forgotten():
-    simulator = converged(spec="lbsp:lifetime_ms=300")
+    simulator = converge(spec="lbsp:lifetime_ms=300")
     simulator.fail(FOUR.link("a1.1-c3"))
     simulator.run_for(0.1)
     simulator.kill(node("c3"))
     simulator.kill(node("a1.1"))
     simulator.run_for(1.0)
-    assert "a1.1-c3" not in known(simulator, "e3.1")
-    assert not unreached(simulator, {FOUR.link("a1.1-c3")}, {node("c3"), node("a1.1")})
+    assert "a1.1-c3" not in known_failures(simulator, "e3.1")
+    assert not unreached_pairs(simulator, {FOUR.link("a1.1-c3")}, {node("c3"), node("a1.1")})
 
 
 def test_a_switch_that_starts_again_is_told_what_failed():
-    simulator = converged()
+    simulator = converge()
     simulator.fail(FOUR.link("e1.0-a1.1"))
     simulator.run_for(0.5)
     simulator.restart(node("e3.1"))
     simulator.run_for(0.02)
-    assert known(simulator, "e3.1") == ["e1.0-a1.1"]
+    assert known_failures(simulator, "e3.1") == ["e1.0-a1.1"]
 
 
 def one_by_one(topology, within_s):
@@ -163,12 +163,12 @@ def test_a_switch_that_starts_sets_no_routes_before_its_neighbours_had_time_to_a
     simulator.fail(FOUR.link("e0.0-a0.0"), silent=True)
     simulator.run_until(0.100)
     assert not ports(simulator, node("e0.0"))
-    assert known(simulator, "e3.0") == []
+    assert known_failures(simulator, "e3.0") == []
     simulator.run_until(0.200)
-    assert ports(simulator, node("e0.0")) == expected(FOUR, node("e0.0"), "e0.0-a0.0")
-    assert known(simulator, "e3.0") == []
+    assert ports(simulator, node("e0.0")) == expected_routes(FOUR, node("e0.0"), "e0.0-a0.0")
+    assert known_failures(simulator, "e3.0") == []
     simulator.run_until(1.010)
-    assert known(simulator, "e3.0") == ["e0.0-a0.0"]
+    assert known_failures(simulator, "e3.0") == ["e0.0-a0.0"]
 
 
 def test_a_network_that_begins_switch_after_switch_is_not_flooded():
@@ -179,18 +179,19 @@ def test_a_network_that_begins_switch_after_switch_is_not_flooded():
 
 
 def test_a_lost_message_is_made_good_within_a_few_hellos():
-    simulator = converged(
+    simulator = converge(
         wire=Wire(loss_fraction=0.2), random=random.Random(5), spec="lbsp:hello_ms=30,dead=12"
     )
     simulator.fail(FOUR.link("a1.1-c3"))
     simulator.run_for(0.100)
     assert all(
-        known(simulator, name) == ["a1.1-c3"] for name in ("a0.1", "a2.1", "a3.1", "e0.0", "e2.1")
+        known_failures(simulator, name) == ["a1.1-c3"]
+        for name in ("a0.1", "a2.1", "a3.1", "e0.0", "e2.1")
     )
 
 
 def test_degraded_links_are_avoided_while_others_are_left():
-    simulator = converged()
+    simulator = converge()
     edge, link = node("e1.0"), FOUR.link("e1.0-a1.1")
     port = next(port for port, _, _, at in FOUR.ports(edge) if at == link)
     simulator.tell(edge, LinkDegraded(port, True))
@@ -198,17 +199,17 @@ def test_degraded_links_are_avoided_while_others_are_left():
     assert simulator.status(node("e3.0"))["failures"] == [
         {"link": "e1.0-a1.1", "type": 1, "degraded": True}
     ]
-    assert not unreached(simulator, {link}, set())
+    assert not unreached_pairs(simulator, {link}, set())
     simulator.fail(FOUR.link("e1.0-a1.0"))
     simulator.run_for(0.010)
-    assert not unreached(simulator, {FOUR.link("e1.0-a1.0")}, set())
+    assert not unreached_pairs(simulator, {FOUR.link("e1.0-a1.0")}, set())
     simulator.tell(edge, LinkDegraded(port, False))
     simulator.restore(FOUR.link("e1.0-a1.0"))
     simulator.run_until_converged(within_s=0.2)
 
 
 def test_a_destination_without_a_whole_group_is_told():
-    simulator, notes = converged(EIGHT), []
+    simulator, notes = converge(EIGHT), []
     simulator.on_action = lambda now, at, action: (
         notes.append((EIGHT.naming.name(at), action.text)) if isinstance(action, Note) else None
     )
@@ -296,25 +297,25 @@ def test_aggregation_switches_that_choose_alike_change_state_together():
 
 @pytest.mark.slow
 def test_states_cross_the_edge_switches_of_a_pod_and_go_no_further():
-    simulator = converged(EIGHT)
+    simulator = converge(EIGHT)
     at = node("a0.0", EIGHT)
 
-    def crowded(state):
+    def crowded_groups(state):
         simulator.tell(at, QueuesCall(state))
         simulator.run_for(0.001)
         return {
-            EIGHT.naming.name(one)
-            for one in routers(EIGHT)
-            if simulator.node(one).capability(SimulatedQueueStates).state == state
+            EIGHT.naming.name(router)
+            for router in routers(EIGHT)
+            if simulator.node(router).capability(SimulatedQueueStates).state == state
         }
 
-    assert crowded(1) == {"a0.0", "a0.2"}
+    assert crowded_groups(1) == {"a0.0", "a0.2"}
     simulator.run_for(7.0)
     assert {
         simulator.node(node(name, EIGHT)).capability(SimulatedQueueStates).state
         for name in ("a0.0", "a0.2")
     } == {1}
-    assert len(crowded(0)) == 80
+    assert len(crowded_groups(0)) == 80
 
 
 def test_an_edge_switch_takes_the_state_that_its_queues_call_for_and_passes_on_those_of_others():

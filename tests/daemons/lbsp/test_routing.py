@@ -190,7 +190,9 @@ def test_a_failure_below_affects_one_range_and_its_type():
         assert prefixes == (
             {EIGHT.layout.prefix((7, 3))} if at.tier == EDGE and at != failed.lower else set()
         )
-    assert [route.columns for route in beyond(EIGHT, failed.lower, [failed])] == [((4, 6), (4, 6))]
+    assert [route.columns for route in outer_routes(EIGHT, failed.lower, [failed])] == [
+        ((4, 6), (4, 6))
+    ]
 
 
 def test_a_failed_link_of_an_edge_switch_reroutes_three_per_cent_of_all_pairs():
@@ -228,7 +230,7 @@ def test_after_the_failure_of_any_switch_every_pair_has_a_whole_path_group():
                 check_symmetric(tables, src, dst)
 
 
-def beyond(shape, at, dead, degraded=()):
+def outer_routes(shape, at, dead, degraded=()):
     """The routes of a switch to what lies beyond its own range."""
     table = lbsp.table(shape, at, dead, degraded)
     assert table.pop(shape.own_range(at)) == lbsp.NOWHERE
@@ -272,11 +274,13 @@ def test_whoever_is_still_connected_is_reached_and_nothing_goes_round(shape, rou
 def test_a_route_without_an_intact_group_says_so():
     """With a link of each group of an edge switch gone, its packets take what works."""
     at = SwitchPosition(EDGE, 0, 0)
-    routes = beyond(EIGHT, at, [Uplink(at, 0), Uplink(at, 1)])
+    routes = outer_routes(EIGHT, at, [Uplink(at, 0), Uplink(at, 1)])
     assert {route.symmetric for route in routes} == {False}
     assert {route.columns for route in routes} == {((6, 7), (6, 7))}
-    assert all(route.symmetric for route in beyond(EIGHT, at, [Uplink(at, 0), Uplink(at, 2)]))
-    assert {route.ports for route in beyond(EIGHT, at, [Uplink(at, u) for u in range(4)])} == {()}
+    assert all(route.symmetric for route in outer_routes(EIGHT, at, [Uplink(at, 0), Uplink(at, 2)]))
+    assert {
+        route.ports for route in outer_routes(EIGHT, at, [Uplink(at, u) for u in range(4)])
+    } == {()}
 
 
 def test_a_degraded_link_is_left_as_a_failed_one_is_but_only_while_there_is_an_alternative():
@@ -284,7 +288,7 @@ def test_a_degraded_link_is_left_as_a_failed_one_is_but_only_while_there_is_an_a
     for src, dst in [(0, EIGHT.servers // 8 * 5 + 9), (EIGHT.servers // 8 * 5 + 9, 1)]:
         check_symmetric(Tables(EIGHT, degraded=[slow]), src, dst)
     at = SwitchPosition(EDGE, 0, 0)
-    both = beyond(EIGHT, at, [Uplink(at, 1)], [Uplink(at, 2)])
+    both = outer_routes(EIGHT, at, [Uplink(at, 1)], [Uplink(at, 2)])
     assert {route.columns for route in both} == {((4, 6), (4, 6))}
     assert all(route.symmetric for route in both)
 

@@ -15,72 +15,72 @@ def paths(cost=shortest_first, most_hold_s=30.0, **given):
     return Paths(9, 0x0A000009, ways, NEAR, settings, **given)
 
 
-def connected(of, **loads):
+def connect(of, **loads):
     for name, load in loads.items():
         of.connected(of.candidates[{"near": NEAR, "far": FAR, "farther": FARTHER}[name]], load)
 
 
-def asked(paths):
+def path_numbers(paths):
     return [path.number for path in paths]
 
 
 def test_only_what_is_no_longer_is_worth_asking_unless_nothing_is_known():
     one = paths()
-    assert asked(one.worth_asking()) == [NEAR, FAR]
+    assert path_numbers(one.worth_asking()) == [NEAR, FAR]
     one.refreshed_s = 0.0
-    assert asked(one.worth_asking()) == [NEAR, FAR, FARTHER]
-    connected(one, near=0)
-    assert asked(one.worth_asking()) == [NEAR, FAR]
+    assert path_numbers(one.worth_asking()) == [NEAR, FAR, FARTHER]
+    connect(one, near=0)
+    assert path_numbers(one.worth_asking()) == [NEAR, FAR]
 
 
 def test_while_nothing_is_known_a_few_are_asked_at_a_time_the_present_way_first():
     one = paths()
-    assert asked(one.next_to_ask(2, now=1.0)) == [NEAR, FAR]
+    assert path_numbers(one.next_to_ask(2, now=1.0)) == [NEAR, FAR]
     one.broke(one.candidates[NEAR], now=1.0)
     one.choose(1.0)
     one.candidates[FAR].asking = ROUTINE
     one.candidates[FARTHER].asking = URGENT
-    assert asked(one.next_to_ask(2, now=1.0)) == [FAR]
-    connected(one, far=0)
+    assert path_numbers(one.next_to_ask(2, now=1.0)) == [FAR]
+    connect(one, far=0)
     assert one.next_to_ask(2, now=1.0) == []
 
 
 def test_the_shortest_is_taken_and_of_those_the_least_loaded():
     one = paths()
-    connected(one, near=9_000, far=100, farther=0)
+    connect(one, near=9_000, far=100, farther=0)
     assert one.choose(1.0)
     assert one.current.number == FAR
 
 
 def test_another_rule_takes_another():
     one = paths(least_loaded_first)
-    connected(one, near=9_000, far=5_000, farther=0)
+    connect(one, near=9_000, far=5_000, farther=0)
     assert one.choose(1.0)
     assert one.current.number == FARTHER
 
 
 def test_where_load_counts_first_all_that_may_be_less_loaded_are_worth_asking():
     one = paths(least_loaded_first)
-    assert asked(one.worth_asking()) == [NEAR, FAR, FARTHER]
+    assert path_numbers(one.worth_asking()) == [NEAR, FAR, FARTHER]
     one.refreshed_s = 0.0
-    connected(one, near=7)
-    assert asked(one.worth_asking()) == [NEAR, FAR, FARTHER]
-    connected(one, near=0)  # a longer one cannot be better
-    assert asked(one.worth_asking()) == [NEAR, FAR]
+    connect(one, near=7)
+    assert path_numbers(one.worth_asking()) == [NEAR, FAR, FARTHER]
+    connect(one, near=0)  # a longer one cannot be better
+    assert path_numbers(one.worth_asking()) == [NEAR, FAR]
 
 
 def test_with_direct_first_others_are_used_and_asked_about_only_while_it_is_not_connected():
     one = paths(direct_first=True)
-    assert asked(one.worth_asking()) == [NEAR]
-    connected(one, near=9_000, far=0)
+    assert path_numbers(one.worth_asking()) == [NEAR]
+    connect(one, near=9_000, far=0)
     assert not one.choose(1.0)
     one.refreshed_s = 1.0
-    assert asked(one.worth_asking()) == [NEAR]
+    assert path_numbers(one.worth_asking()) == [NEAR]
     one.broke(one.candidates[NEAR], now=1.0)
     assert one.choose(1.0)
     assert one.current.number == FAR
-    assert asked(one.worth_asking()) == [NEAR, FAR]
-    connected(one, near=9_000)
+    assert path_numbers(one.worth_asking()) == [NEAR, FAR]
+    connect(one, near=9_000)
     assert not one.choose(1.1)  # it is held down
     assert one.choose(2.0)
     assert one.current.number == NEAR
@@ -96,23 +96,23 @@ def test_with_direct_first_it_is_asked_about_again_also_where_it_is_longer():
         direct_first=True,
     )
     one.refreshed_s = 0.0
-    connected(one, far=0)
+    connect(one, far=0)
     one.broke(one.candidates[NEAR], now=1.0)
     assert one.choose(1.0)
-    assert asked(one.worth_asking()) == [NEAR, FAR]
+    assert path_numbers(one.worth_asking()) == [NEAR, FAR]
 
 
 def test_a_little_less_load_is_no_reason_to_move():
     one = paths()
-    connected(one, near=1_000, far=900)
+    connect(one, near=1_000, far=900)
     assert not one.choose(1.0)
-    connected(one, far=500)
+    connect(one, far=500)
     assert one.choose(1.0)
 
 
 def test_what_broke_is_left_for_what_is_known():
     one = paths()
-    connected(one, near=0, farther=0)
+    connect(one, near=0, farther=0)
     one.broke(one.candidates[NEAR], now=1.0)
     assert one.choose(1.0)
     assert one.current.number == FARTHER
@@ -132,7 +132,7 @@ def flap(one, now):
     """DR breaks and comes back; when it is taken again."""
     one.broke(one.candidates[NEAR], now)
     one.choose(now)
-    connected(one, near=0)
+    connect(one, near=0)
     later = now
     while not one.choose(later):
         later += 0.1
@@ -144,7 +144,7 @@ def flap(one, now):
 )
 def test_a_path_that_flaps_is_left_alone_longer_and_longer(most_hold_s, holds_s):
     one = paths(most_hold_s=most_hold_s)
-    connected(one, near=0, farther=0)
+    connect(one, near=0, farther=0)
     times = [0.0]
     while len(times) < 5:
         times.append(flap(one, times[-1] + 0.01))
@@ -153,9 +153,9 @@ def test_a_path_that_flaps_is_left_alone_longer_and_longer(most_hold_s, holds_s)
 
 def test_what_broke_of_late_is_better_than_nothing():
     one = paths()
-    connected(one, near=0, far=0)
+    connect(one, near=0, far=0)
     one.broke(one.candidates[FAR], now=1.0)
-    connected(one, far=0)
+    connect(one, far=0)
     one.broke(one.candidates[NEAR], now=1.1)
     assert one.choose(1.1)
     assert one.current.number == FAR

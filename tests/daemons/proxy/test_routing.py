@@ -33,7 +33,7 @@ def bridge(network: Ccrdn, level: int, a: int, c: int) -> int:
     return joined
 
 
-def by_definition(network: Ccrdn, method: int, level: int, src: int, dst: int) -> list[int]:
+def defined_candidates(network: Ccrdn, method: int, level: int, src: int, dst: int) -> list[int]:
     """The candidates, found by looking at every copy c (5.1 to 5.3)."""
     if level == 0:
         return []
@@ -52,7 +52,7 @@ def by_definition(network: Ccrdn, method: int, level: int, src: int, dst: int) -
     ]
 
 
-def tried(network: Ccrdn, policy: Policy, src: int, dst: int) -> list[int]:
+def closed_form(network: Ccrdn, policy: Policy, src: int, dst: int) -> list[int]:
     """The candidates in closed form."""
     at = proxy.parting(network.t, src, dst)
     of = proxy.span(network.rule, network.t, policy, at)
@@ -70,7 +70,7 @@ def test_candidates_are_those_of_the_definition(network: Ccrdn, method: int) -> 
     policy = Policy(method, 1, False)
     for src, dst in pairs(network, 1500 if network.k == 2 else 25):
         level = common_level(network.t, src, dst)
-        assert sorted(tried(network, policy, src, dst)) == by_definition(
+        assert sorted(closed_form(network, policy, src, dst)) == defined_candidates(
             network, method, level, src, dst
         )
 
@@ -81,7 +81,7 @@ def test_lengths_and_channels_are_those_of_the_routes(network: Ccrdn) -> None:
     out = [0] * proxy.most_channels(network.t)
     for src, dst in pairs(network, 40):
         at = proxy.parting(network.t, src, dst)
-        for c in [-1, *tried(network, Policy(GP_E, 1, False), src, dst)[:10]]:
+        for c in [-1, *closed_form(network, Policy(GP_E, 1, False), src, dst)[:10]]:
             route = proxy.route(network.rule, network.t, src, dst, c)
             for table in tables:
                 assert proxy.hops(table, at, c) == len(route) - 1
@@ -130,7 +130,7 @@ def test_the_search_finds_the_shortest_connected_candidate_with_the_least_load(
         for src, dst in pairs(network, 20):
             level = common_level(network.t, src, dst)
             proxies = (
-                by_definition(network, policy.method, level, src, dst)
+                defined_candidates(network, policy.method, level, src, dst)
                 if level >= policy.least_level
                 else []
             )
@@ -181,7 +181,7 @@ def test_each_choice_rule_takes_the_best_of_all_connected_routes(
     for src, dst in pairs(network, 150):
         level = common_level(network.t, src, dst)
         weighed = []
-        for c in [-1, *by_definition(network, GP_E, level, src, dst)]:
+        for c in [-1, *defined_candidates(network, GP_E, level, src, dst)]:
             route = proxy.route(network.rule, network.t, src, dst, c)
             worst = max(load[channel] for channel in channels(network, route))
             if worst < 100:
@@ -294,22 +294,22 @@ def test_condition_1_leaves_near_pairs_to_dimensional_routing(network: Ccrdn) ->
         )
         near = link[0] // small == src // small and link[1] // small == dst // small
         assert proxy.near(network.rule, network.t, proxy.parting(network.t, src, dst)) == near
-        assert (tried(network, Policy(GP_I, 2, True), src, dst) == []) == (
-            near or tried(network, Policy(GP_I, 2, False), src, dst) == []
+        assert (closed_form(network, Policy(GP_I, 2, True), src, dst) == []) == (
+            near or closed_form(network, Policy(GP_I, 2, False), src, dst) == []
         )
 
 
 def test_the_level_where_proxies_are_tried_is_a_parameter() -> None:
     network = Ccrdn(DCELL, 3, 3)
     src, dst = 0, network.t[2] - 1  # part at level 2
-    assert tried(network, Policy(GP_I, 2, False), src, dst)
-    assert tried(network, Policy(GP_I, 3, False), src, dst) == []
+    assert closed_form(network, Policy(GP_I, 2, False), src, dst)
+    assert closed_form(network, Policy(GP_I, 3, False), src, dst) == []
 
 
 def test_ficonn_has_as_many_candidates_as_its_links_allow() -> None:
     # FiConn_{2,4} of figure 1: an X(0) has one server with a level-2 link
     assert all(
-        len(tried(Ccrdn(FICONN, 4, 2), Policy(GP_0, 2, False), *pair)) <= 2
+        len(closed_form(Ccrdn(FICONN, 4, 2), Policy(GP_0, 2, False), *pair)) <= 2
         for pair in pairs(Ccrdn(FICONN, 4, 2), 3000)
     )
 

@@ -26,7 +26,7 @@ def paths(topology, spec, src, dst):
     return scheme.path(topology, options, src, dst)
 
 
-def damaged(spec, seed):
+def damage(spec, seed):
     """A network with a few dead links between switches."""
     topology = build(spec)
     between = [link for link in range(len(topology.links)) if topology.level[link] > 0]
@@ -39,7 +39,7 @@ def damaged(spec, seed):
 )
 @pytest.mark.parametrize("name", EVEN)
 def test_all_shortest_paths_and_no_others_get_packets(spec, seed, name):
-    topology, draw = damaged(spec, seed), random.Random(seed)
+    topology, draw = damage(spec, seed), random.Random(seed)
     for _ in range(10):
         src, dst = draw.sample(range(topology.servers), 2)
         found = paths(topology, name, src, dst)
@@ -51,7 +51,7 @@ def test_all_shortest_paths_and_no_others_get_packets(spec, seed, name):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_share_is_how_often_a_packet_goes_there(seed):
-    topology, draw = damaged("fattree:k=4", seed), random.Random(seed)
+    topology, draw = damage("fattree:k=4", seed), random.Random(seed)
     src, dst, count = 0, 15, 4000
     seen = Counter()
     for _ in range(count):
@@ -67,7 +67,7 @@ def test_a_share_is_how_often_a_packet_goes_there(seed):
 @pytest.mark.parametrize("spec", [*TREES, "hyperx:l=2,s=4"])
 def test_one_hash_at_all_switches_polarises_flows(spec):
     """Flows are sent one by one, and each switch takes the hop by the flow's own number."""
-    topology, draw = damaged(spec, 1), random.Random(1)
+    topology, draw = damage(spec, 1), random.Random(1)
     src, dst, count = 0, topology.servers - 1, 4000
     seen = Counter()
     for _ in range(count):

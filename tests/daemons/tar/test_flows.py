@@ -11,7 +11,7 @@ def flow(number):
     return FiveTuple(1, 2, 17, number)
 
 
-def recounted(known, virtual, loads, asked, gain, now):
+def recount(known, virtual, loads, asked, gain, now):
     """Return FlowStates.available(), computed anew from all of `known` and `virtual`."""
     out = [[each for each in known.values() if each.hop.port == port] for port in (0, 1)]
     mean = (loads[0] + loads[1]) // max(1, len(known))
@@ -51,7 +51,7 @@ def test_what_is_available_is_what_real_and_virtual_flows_leave():
         assert len(states) == len(known)
         assert states.get(asked) == known.get(asked)
         assert states.virtual(now) == sum(expires_s > now for expires_s in virtual.values())
-        assert states.available(asked, {0, 1}, now) == recounted(
+        assert states.available(asked, {0, 1}, now) == recount(
             known, virtual, states.loads, asked, 50, now
         )
         assert dict(states.by([Hop(0, 1)])) == {

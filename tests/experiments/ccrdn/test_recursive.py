@@ -44,7 +44,7 @@ def rows_of(name, seeds=1, **given):
     return rows
 
 
-def by(rows, *columns):
+def rows_by(rows, *columns):
     return {tuple(row[column] for column in columns): row for row in rows}
 
 
@@ -61,7 +61,7 @@ def test_every_experiment_measures_and_draws(name, tmp_path):
 
 @pytest.mark.slow
 def test_proxy_routes_lie_between_shortest_paths_and_dimensional_routes():
-    rows = by(rows_of("hop_length", pairs="all", condition1="0"), "topology", "routing")
+    rows = rows_by(rows_of("hop_length", pairs="all", condition1="0"), "topology", "routing")
     for network in SMALL:
         hops = [
             rows[network, routing]["mean_hops"]
@@ -77,8 +77,8 @@ def test_proxy_routes_lie_between_shortest_paths_and_dimensional_routes():
 
 @pytest.mark.slow
 def test_a_sample_is_within_its_error_of_all_pairs():
-    exact = by(rows_of("hop_length", pairs="all"), "topology", "routing")
-    sampled = by(rows_of("hop_length", pairs="20000"), "topology", "routing")
+    exact = rows_by(rows_of("hop_length", pairs="all"), "topology", "routing")
+    sampled = rows_by(rows_of("hop_length", pairs="20000"), "topology", "routing")
     for cell, row in sampled.items():
         if cell[1] == "tar":  # whose paths depend on how many flows there are
             assert row["mean_hops"] > exact[cell[0], "dr"]["mean_hops"]
@@ -93,13 +93,13 @@ def test_proxies_at_the_top_only_find_less_than_where_pairs_part():
         "apply": "top,algorithm",
         "pairs": "20000",
     }
-    rows = by(rows_of("hop_length", **given), "apply")
+    rows = rows_by(rows_of("hop_length", **given), "apply")
     assert rows[("top",)]["mean_hops"] >= rows[("algorithm",)]["mean_hops"]
     assert rows[("top",)]["candidates_per_pair"] < rows[("algorithm",)]["candidates_per_pair"]
 
 
 def test_more_ways_connect_more_pairs_and_none_more_than_there_are():
-    rows = by(rows_of("connectivity", flows="5000"), "topology", "routing")
+    rows = rows_by(rows_of("connectivity", flows="5000"), "topology", "routing")
     for network in SMALL:
         connected = [
             rows[network, routing]["connected_fraction"]
@@ -176,15 +176,15 @@ def test_proxies_are_tried_down_to_the_level_that_is_asked_for():
         "routing": "pr-gpi",
         "apply": "algorithm,top,all",
     }
-    one_level = by(rows_of("connectivity", topology="dcell:n=4,k=1", **given), "apply")
+    one_level = rows_by(rows_of("connectivity", topology="dcell:n=4,k=1", **given), "apply")
     figures_of = [{**one_level[(apply,)], "apply": None} for apply in ("algorithm", "top", "all")]
     assert figures_of[0] == figures_of[1] == figures_of[2]
-    three_levels = by(rows_of("connectivity", topology="dcell:n=3,k=3", **given), "apply")
+    three_levels = rows_by(rows_of("connectivity", topology="dcell:n=3,k=3", **given), "apply")
     assert (
         three_levels[("top",)]["connected_fraction"]
         < three_levels[("algorithm",)]["connected_fraction"]
     )
-    two_levels = by(rows_of("connectivity", topology="dcell:n=3,k=2", **given), "apply")
+    two_levels = rows_by(rows_of("connectivity", topology="dcell:n=3,k=2", **given), "apply")
     assert (
         two_levels[("algorithm",)]["connected_fraction"]
         < two_levels[("all",)]["connected_fraction"]
@@ -232,7 +232,7 @@ def test_only_flows_that_arrive_are_throughput():
         "traffic": "uniform:flows=5000",
         "routing": "dr,dfr:ttl=3",
     }
-    rows = by(rows_of("throughput", **given), "routing")
+    rows = rows_by(rows_of("throughput", **given), "routing")
     short = rows[("dfr:ttl=3",)]
     assert (
         0
@@ -271,7 +271,7 @@ def test_latency_is_hops_times_the_cost_of_a_hop_and_what_the_ends_cost():
         assert row["hop_us"] == pytest.approx(7 + row["routing_us"])
         assert row["latency_ms"] == pytest.approx((3 + row["mean_hops"] * row["hop_us"]) / 1000)
         assert 0 < row["routing_us"] < 1000
-    rows = by(rows_of("zero_load_latency", code="python"), "routing", "costs")
+    rows = rows_by(rows_of("zero_load_latency", code="python"), "routing", "costs")
     for routing in ("dr", "pr-gp0"):
         assert rows[routing, "kernel"]["latency_ms"] < rows[routing, "paper"]["latency_ms"]
 
@@ -294,7 +294,7 @@ def test_schemes_are_swept_over_the_networks_that_they_are_for(given, networks):
 
 
 def test_table_1_is_the_papers():
-    rows = by(rows_of("ccrdn_properties"), "topology")
+    rows = rows_by(rows_of("ccrdn_properties"), "topology")
     assert rows[("dcell:n=3,k=3",)]["as_in_paper"] is True
     assert (
         rows[("dcell:n=3,k=3",)]["longest_seen_hops"]
@@ -335,7 +335,7 @@ def test_the_choice_rules_make_a_difference_where_they_can():
     assert row["candidates_per_pair"] > 0
 
 
-def drawn(name, rows):
+def draw(name, rows):
     figure = Figure()
     find(name).plot(rows, figure)
     return figure
@@ -348,7 +348,7 @@ def test_each_line_of_panels_names_its_routings_once():
         "routing": "dr,pr-gpi,pr-gpe",
         "apply": "algorithm,all",
     }
-    figure = drawn("throughput", rows_of("throughput", topology="dcell:n=3,k=2", **given))
+    figure = draw("throughput", rows_of("throughput", topology="dcell:n=3,k=2", **given))
     names = [label.get_text() for axes in figure.axes for label in axes.get_yticklabels()]
     columns = find("throughput").plot.columns
     assert [name for name in names if name] == ["DR", "GP_I", "GP_E"] * 2 * len(columns)

@@ -35,7 +35,7 @@ def placed_one_by_one(net, chosen, faults, placement):
     for number in range(chosen.total):
         index = nth(chosen.key, number, chosen.total) if placement.shuffled else number
 
-        def left(server):
+        def free_capacity(server):
             (level,) = network.levels(server) or [0]
             free = 10**6 - load[server, 0] - virtual[server] * placement.virtual
             return (
@@ -46,7 +46,7 @@ def placed_one_by_one(net, chosen, faults, placement):
         def draw(turn, index=index):
             return int(word(chosen.key, ALONG + index * MOST_DRAWS + turn) >> SHIFT_11)
 
-        state = reference.State(left, dead, draw)
+        state = reference.State(free_capacity, dead, draw)
         path = reference.path_of(network, placement.relay, *pair(chosen, index), state)
         np.add.at(virtual, state.virtual, 1)
         paths.append(path)

@@ -21,7 +21,7 @@ from weft.topologies.core.failures import fail_links, fail_nodes, random_links
 from weft.topologies.core.grammar import parse
 
 
-def damaged(spec, seed, fraction=0.15):
+def damage(spec, seed, fraction=0.15):
     topology = build(spec)
     return fail_links(
         topology, random_links(topology, fraction=fraction, generator=np.random.default_rng(seed))
@@ -34,7 +34,7 @@ def all_pairs(topology):
 
 @pytest.mark.parametrize("routing", ["dr", "bfs"])
 def test_the_pairs_that_are_not_connected_are_the_lost_ones(routing):
-    topology = damaged("dcell:n=4,k=1", 1)
+    topology = damage("dcell:n=4,k=1", 1)
     found = lengths(topology, routing, all_pairs(topology))
     assert set(all_pairs(topology)) - set(found) == lost_pairs(routing, topology)
 
@@ -44,7 +44,7 @@ def test_the_pairs_that_are_not_connected_are_the_lost_ones(routing):
 def test_proxies_connect_whom_any_live_route_connects_and_the_shortest_counts(
     spec, routing, method
 ):
-    topology = damaged(spec, 2)
+    topology = damage(spec, 2)
     network = topology.naming.network
     table, policy = tabulate(network.rule, network.t, 0), proxy.Policy(method, 1, False)
 
@@ -66,7 +66,7 @@ def test_proxies_connect_whom_any_live_route_connects_and_the_shortest_counts(
 
 
 def test_dfr_connects_as_many_as_the_compiled_engine_says():
-    topology = damaged("dcell:n=4,k=1", 3, fraction=0.4)
+    topology = damage("dcell:n=4,k=1", 3, fraction=0.4)
     found = lengths(topology, "dfr:b=1,retry=2", all_pairs(topology))
     net = graph(topology.spec)
     every = pairs("all-to-all", net.servers, np.random.default_rng(0))
@@ -117,7 +117,7 @@ def test_tar_connects_what_its_daemons_do():
 
 
 def test_where_only_live_links_count_what_has_a_length_is_connected():
-    topology = damaged("dcell:n=4,k=1", 1)
+    topology = damage("dcell:n=4,k=1", 1)
     assert (
         connects(topology, "dfr", all_pairs(topology))
         == lengths(topology, "dfr", all_pairs(topology)).keys()
@@ -125,7 +125,7 @@ def test_where_only_live_links_count_what_has_a_length_is_connected():
 
 
 def test_parameters_of_the_daemons_scheme_count():
-    topology = damaged("dcell:n=4,k=1", 1)
+    topology = damage("dcell:n=4,k=1", 1)
     every = all_pairs(topology)
     assert lengths(topology, "pr-gpe:level=2", every) == lengths(topology, "dr", every)
     assert len(lengths(topology, "pr-gpe", every)) > len(lengths(topology, "dr", every))

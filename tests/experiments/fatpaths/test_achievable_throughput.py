@@ -21,7 +21,7 @@ def router_graph(spec):
     return RouterGraph.of(build(spec))
 
 
-def one(src, dst, amount=1.0):
+def single_demand(src, dst, amount=1.0):
     return Demands(np.array([src]), np.array([dst]), np.array([amount]))
 
 
@@ -111,7 +111,7 @@ def test_known_maxima():
     """A clique: the link and 2 links through each other router; a HyperX's two shortest paths; a
     Moore graph's one."""
     clique = router_graph("complete:n=6,p=1")
-    demand, arcs = one(0, 3), len(clique.peer)
+    demand, arcs = single_demand(0, 3), len(clique.peer)
     assert achievable_throughput.maximum(
         achievable_throughput.minimal_paths(clique, demand), demand, arcs
     ).throughput == pytest.approx(1)
@@ -120,7 +120,7 @@ def test_known_maxima():
     ).throughput == pytest.approx(5)
     assert achievable_throughput.flow_bound(clique, demand) == pytest.approx((5, 5))
     grid = router_graph("hyperx:l=2,s=3")
-    demand = one(0, 4, amount=2.0)
+    demand = single_demand(0, 4, amount=2.0)
     found = achievable_throughput.maximum(
         achievable_throughput.minimal_paths(grid, demand), demand, len(grid.peer)
     )
@@ -154,7 +154,7 @@ def test_columns_reach_the_multi_commodity_flow(spec):
 def test_short_paths_are_all_there_are():
     graph = router_graph("hyperx:l=2,s=3")
     plain = nx.Graph((u, v) for u, v in zip(graph.tail.tolist(), graph.peer.tolist(), strict=True))
-    (found,) = achievable_throughput.short_paths(graph, one(0, 4), 1)
+    (found,) = achievable_throughput.short_paths(graph, single_demand(0, 4), 1)
     expected = set(map(tuple, nx.all_simple_paths(plain, 0, 4, cutoff=3)))
     assert {(0, *(int(graph.peer[arc]) for arc in path)) for path in found} == expected
     assert len(found) == len(expected)

@@ -34,7 +34,7 @@ def words_of(path: Path) -> dict[str, str]:
     return texts
 
 
-def shown() -> set[str]:
+def figures_on_pages() -> set[str]:
     """Return the names of the figures that pages show."""
     pages = [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]
     links = [re.findall(r"figures/(\w+)\.png", page.read_text(encoding="utf-8")) for page in pages]
@@ -60,7 +60,7 @@ def test_figures_have_the_numbers_of_the_paper() -> None:
 
 def test_pages_show_all_figures_and_no_others() -> None:
     files = {path.stem for path in (ROOT / "figures").glob("*")}
-    assert files == shown()
+    assert files == figures_on_pages()
     assert files <= {figure.name for figure in page_figures()}
 
 

@@ -109,7 +109,7 @@ def test_processor_times_are_not_compared():
 def verdict(values, published_values, likenesses, column="servers"):
     """Return the verdict on a claim whose runs have these values and comparisons."""
 
-    class Published(PublishedSet):
+    class FixedRows(PublishedSet):
         def rows(self, runs):
             return rows_of(published_values)
 
@@ -122,7 +122,7 @@ def verdict(values, published_values, likenesses, column="servers"):
     rows = {
         run.id: reproduction.RowComparison(one) for run, one in zip(RUNS, likenesses, strict=False)
     }
-    return reproduction.compare_claim(claim, rows, new, Published(Path("nowhere")))
+    return reproduction.compare_claim(claim, rows, new, FixedRows(Path("nowhere")))
 
 
 def test_a_claim_is_as_like_as_its_least_like_row():

@@ -107,7 +107,7 @@ def trees() -> dict[Path, ast.AST]:
     }
 
 
-def written() -> Iterator[str]:
+def column_patterns() -> Iterator[str]:
     """Every text in the code of experiments that may be a column's name; what is put into one is a
     *."""
     for tree in trees().values():
@@ -147,7 +147,7 @@ def test_an_experiment_explains_its_columns_and_no_others(name):
 
 def test_every_column_that_is_explained_is_written_somewhere():
     """One that is misspelt, or that there was once, is not."""
-    names = set(written())
+    names = set(column_patterns())
     forms = [name for name in names if "*" in name]
     for experiment in definition.discover().values():
         for name in experiment.columns:

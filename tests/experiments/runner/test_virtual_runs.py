@@ -160,7 +160,7 @@ print(text_of(row_of(run, virtual_runs.measure(run).outcome)))
 FOLDERS = ("weft", "topologies", "daemons", "testbed", "experiments")
 
 
-def measured(checkout: Path) -> str:
+def measure_in(checkout: Path) -> str:
     """Return the row of a run of the code in `checkout`."""
     command = [sys.executable, "-c", MEASURE, str(checkout)]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -172,9 +172,9 @@ def test_a_checkout_elsewhere_gives_the_same_row(tmp_path):
     for name in FOLDERS:
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, tmp_path / name, symlinks=True, ignore=ignored)
-    row = measured(ROOT)
+    row = measure_in(ROOT)
     assert json.loads(row)["clock"] == "virtual"
-    assert measured(tmp_path) == row
+    assert measure_in(tmp_path) == row
 
 
 @pytest.mark.virtual

@@ -107,7 +107,7 @@ class Walker:
         return (offset + layer - 1) * self.hosts + s * ft.d + up
 
 
-class Counted:
+class HopwiseChoices:
     """Choices counted hop by hop, to be compared with Choices."""
 
     def __init__(self, walker: Walker) -> None:
@@ -130,11 +130,11 @@ class Counted:
             self.choices.default_over_top[0] += not strayed
 
 
-def same(one: UpwardChoices, other: UpwardChoices) -> bool:
+def are_equal(one: UpwardChoices, other: UpwardChoices) -> bool:
     return all((a == b).all() for a, b in zip(one, other, strict=True))
 
 
-def assigned(
+def assign_flows(
     ft: LayeredTreeShape, pairs: np.ndarray, draws: np.ndarray, rule: SchemeRules
 ) -> tuple[np.ndarray, UpwardChoices]:
     load, choices = np.zeros(ft.links, np.int64), no_choices(ft)
@@ -153,7 +153,7 @@ def test_flows_are_assigned_as_on_the_graph(ft: LayeredTreeShape, spec: str) -> 
     pairs = np.array(k_permutation(np.random.default_rng(3), ft.hosts, 3))
     draws = words(4, len(pairs), ft.n - 1)
     load: Counter[tuple[int, int]] = Counter()
-    counted = Counted(walker)
+    counted = HopwiseChoices(walker)
     for (src, dst), drawn in zip(pairs.tolist(), draws.tolist(), strict=True):
         node, strayed = walker.beside[src][0], False
         while node != dst:
@@ -168,9 +168,9 @@ def test_flows_are_assigned_as_on_the_graph(ft: LayeredTreeShape, spec: str) -> 
     expected = np.zeros((2 * ft.n - 1) * ft.hosts, np.int64)
     for (a, b), flows in load.items():
         expected[walker.number(a, b)] = flows
-    found, choices = assigned(ft, pairs, draws, rule)
+    found, choices = assign_flows(ft, pairs, draws, rule)
     assert (found == expected).all()
-    assert same(choices, counted.choices)
+    assert are_equal(choices, counted.choices)
     assert choices.over_top[0] > 0
 
 
@@ -178,7 +178,7 @@ def test_flows_are_assigned_as_on_the_graph(ft: LayeredTreeShape, spec: str) -> 
 def test_d_mod_k_shares_no_link_downwards(ft: LayeredTreeShape) -> None:
     """Theorem 2.1: flows to different destinations never meet on the way down."""
     pairs = np.array(k_permutation(np.random.default_rng(5), ft.hosts, 1))
-    load, choices = assigned(ft, pairs, words(0, len(pairs), ft.n - 1), rules("dmodk"))
+    load, choices = assign_flows(ft, pairs, words(0, len(pairs), ft.n - 1), rules("dmodk"))
     assert choices.figures()["default_path_fraction"] == 1
     assert load[(ft.n - 1) * ft.hosts :].max() == 1
     assert load[: (ft.n - 1) * ft.hosts].max() > 1
@@ -193,7 +193,7 @@ def slow_slots(
 ) -> tuple[list[tuple[int, int]], list[list[int]], UpwardChoices]:
     """(slot sent, latency) of every packet in order of arrival, all queue lengths after each slot,
     and choices."""
-    counted, strayed = Counted(walker), set[tuple[int, int, int]]()
+    counted, strayed = HopwiseChoices(walker), set[tuple[int, int, int]]()
     queues: list[deque[tuple[int, int, int]]] = [
         deque() for _ in range((2 * walker.ft.n - 1) * walker.hosts)
     ]
@@ -254,7 +254,7 @@ def test_packets_move_as_on_the_graph(ft: LayeredTreeShape, spec: str) -> None:
         assert state.delivered[born] == len(latencies)
         assert state.latency[born] == sum(latencies)
         assert state.worst[born] == max(latencies, default=0)
-    assert same(choices, counted)
+    assert are_equal(choices, counted)
     assert state.room == ft.hosts * slots - sum(lengths[-1])
 
 
@@ -354,7 +354,7 @@ def test_the_adversarial_permutation_collides_under_d_mod_k_and_not_under_ttc(
     pairs = np.array(list(enumerate(dst[0].tolist())))
     most = {}
     for spec in ("dmodk", "ttc:delta=0", "vlb"):
-        load, _ = assigned(ft, pairs, words(1, len(pairs), ft.n - 1), rules(spec))
+        load, _ = assign_flows(ft, pairs, words(1, len(pairs), ft.n - 1), rules(spec))
         most[spec] = load.max()
     assert worst - 1 <= most["dmodk"] <= worst
     assert most["ttc:delta=0"] < most["dmodk"]

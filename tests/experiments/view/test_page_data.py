@@ -48,19 +48,19 @@ def test_a_fat_tree_has_its_core_above_its_hosts() -> None:
     assert max(y for _, y, _ in nodes[-4:]) < min(y for _, y, _ in nodes[:16])
 
 
-def offered(spec: str, scheme: str, link: LinkSpec | None = LINK) -> list[str]:
+def scheme_names(spec: str, scheme: str, link: LinkSpec | None = LINK) -> list[str]:
     return schemes(NetworkPlan(UNNAMED, build(spec), link), {"scheme": scheme})
 
 
 def test_schemes_are_offered_that_the_run_can_change_to() -> None:
-    assert offered("dcell:n=3,k=1", "dr") == []
-    found = offered("fattree:k=4", "ttc")
+    assert scheme_names("dcell:n=3,k=1", "dr") == []
+    found = scheme_names("fattree:k=4", "ttc")
     assert {"ttc", "drill", "ecmp"} <= set(found)
     assert "lbsp" not in found
-    assert "ttc" not in offered("fattree:k=4", "ecmp", None), (
+    assert "ttc" not in scheme_names("fattree:k=4", "ecmp", None), (
         "without queues there is nothing to choose by"
     )
-    assert offered("fattree:k=4", "drill:d=2,m=1")[0] == "drill:d=2,m=1"
+    assert scheme_names("fattree:k=4", "drill:d=2,m=1")[0] == "drill:d=2,m=1"
 
 
 def test_a_folder_without_results_is_no_error_and_stays_empty(tmp_path: Path) -> None:

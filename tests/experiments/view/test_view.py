@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.experiments.view import browser
-from tests.experiments.view.test_metrics import parsed
+from tests.experiments.view.test_metrics import parse
 from weft.experiments.view.metrics import CONTENT_TYPE
 from weft.experiments.view.web_server import UNPRIVILEGED
 from weft.testbed.linux.clock import wait_until
@@ -98,7 +98,7 @@ def children(pid: int) -> list[int]:
 
 
 @contextmanager
-def viewed(spec: str, folder: Path) -> Iterator[View]:
+def open_view(spec: str, folder: Path) -> Iterator[View]:
     """A network that is up, and its view."""
     network = RunningNetwork.create(
         build(spec), LINK, scheme="dr" if spec.startswith("dcell") else "ecmp"
@@ -118,7 +118,7 @@ def viewed(spec: str, folder: Path) -> Iterator[View]:
 @pytest.fixture(scope="module")
 def view(tmp_path_factory: pytest.TempPathFactory) -> Iterator[View]:
     """One for all tests; each mends what it breaks."""
-    with viewed("dcell:n=3,k=1", tmp_path_factory.mktemp("results")) as shown:
+    with open_view("dcell:n=3,k=1", tmp_path_factory.mktemp("results")) as shown:
         yield shown
 
 
@@ -253,12 +253,12 @@ def test_metrics_count_what_links_carry_and_need_the_token(view: View) -> None:
     def metrics() -> dict[tuple[str, str | None], int]:
         status, headers, body = view.ask("/metrics", view.bearer)
         assert (status, headers["Content-Type"]) == (200, CONTENT_TYPE)
-        return parsed(body.decode())
+        return parse(body.decode())
 
-    def routed() -> bool:
+    def has_routes() -> bool:
         return metrics().get(("weft_daemon_routes", 'node="h0"'), 0) > 0
 
-    wait_until("the daemons are read", routed)
+    wait_until("the daemons are read", has_routes)
     wait_until("the link is up", lambda: metrics()["weft_link_up", 'link="h0-h3"'] == 1)
     there = "weft_link_sent_bytes_total", 'link="h0-h3",from="h0",to="h3"'
     before = metrics()
@@ -274,7 +274,7 @@ def status_of(pid: int) -> dict[str, list[str]]:
     return {name: rest.split() for name, _, rest in (line.partition(":\t") for line in lines)}
 
 
-def ended(pid: int) -> bool:
+def has_ended(pid: int) -> bool:
     try:
         return status_of(pid)["State"][0] == "Z"
     except FileNotFoundError:
@@ -283,7 +283,7 @@ def ended(pid: int) -> bool:
 
 @pytest.mark.kernel
 def test_the_web_server_has_no_rights_and_all_ends_with_ctrl_c_or_the_run(tmp_path: Path) -> None:
-    with viewed("star:n=2", tmp_path) as first:
+    with open_view("star:n=2", tmp_path) as first:
         worker, server = first.processes()
         about = status_of(server)
         assert set(about["Uid"] + about["Gid"]) == {str(UNPRIVILEGED)}
@@ -300,11 +300,11 @@ def test_the_web_server_has_no_rights_and_all_ends_with_ctrl_c_or_the_run(tmp_pa
         also = second.processes()
         second.process.send_signal(signal.SIGINT)
         assert second.end() == 130
-        wait_until("both have ended", lambda: all(map(ended, also)))
+        wait_until("both have ended", lambda: all(map(has_ended, also)))
         assert first.network.run.alive()
         first.network.down()
         assert first.process.wait(20) == 0
-        wait_until("both have ended", lambda: ended(worker) and ended(server))
+        wait_until("both have ended", lambda: has_ended(worker) and has_ended(server))
 
 
 PRIVATE = """

@@ -296,13 +296,13 @@ def test_flowlets_of_one_switch_are_no_others(slow: Fabric) -> None:
     flowlets = slow.plane._source.map("flowlets", "=I", "=QII")
     room = 1 << plane_program.flowlet_bits(len(slow.plane.switches))
 
-    def used() -> set[int]:
+    def used_slots() -> set[int]:
         return {slot for (slot,) in flowlets if flowlets[slot,][0]}
 
-    before = used()
+    before = used_slots()
     for source in range(50):
         slow.put_in(packet(ports=(source, 80)))
-    new = used() - before
+    new = used_slots() - before
     assert len(new) > 40
     assert {slot // room for slot in new} == {0}  # e0 is the first switch
 
@@ -394,7 +394,7 @@ def test_packets_spread_as_each_scheme_says(fast: Fabric) -> None:
         before = fast.plane.counters()
         table = ping(fast.network, [(SRC, DST)], count=200, interval_ms=0.5)
         found = fast.uplinks(before)
-        assert sum(found) == sum(one.sent for one in table.pings) == 200
+        assert sum(found) == sum(result.sent for result in table.pings) == 200
         return found
 
     assert over("rr") == [50] * 4
@@ -514,7 +514,7 @@ def test_tcp_fills_a_queue_that_is_not_its_own(network: Callable[..., RunningNet
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
         counters = stack.enter_context(PortCounterReader(net))
 
-        def dropped() -> int:
+        def drop_count() -> int:
             for near, far in pairs:
                 with suppress(BlockingIOError):
                     near.send(bytes(1 << 18))
@@ -522,7 +522,7 @@ def test_tcp_fills_a_queue_that_is_not_its_own(network: Callable[..., RunningNet
                     far.recv(1 << 20)
             return counters.snapshot().ports[net.ifindex(LEAF, UPLINKS[3])].queue_drops
 
-        wait_until("a drop at e0's uplink", dropped)
+        wait_until("a drop at e0's uplink", drop_count)
 
 
 @pytest.mark.parametrize("reader", [reader for reader in READERS if reader != "kfunc"])
@@ -593,14 +593,14 @@ def test_a_link_whose_mtu_was_reduced_by_hand_loses_nothing_silently(
         assert plane.bypassed() > 0
         near.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO)
 
-        def refused() -> bool:
+        def is_refused() -> bool:
             try:
                 near.send(bytes(1200))
             except OSError as error:
                 return error.errno == errno.EMSGSIZE
             return False
 
-        wait_until("the sender knows the MTU", refused)
+        wait_until("the sender knows the MTU", is_refused)
 
 
 DEFAULT_RULE = "\tdefault:\n\t\treturn below(draw(choice), choice->n);\n"

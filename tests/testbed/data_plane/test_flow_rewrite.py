@@ -36,7 +36,7 @@ TRACED = traceroute.PORTS[0] << 16 | traceroute.PORTS[1]
 AROUND = [0, 2, 8, 10, 6, 5]  # from server 0 to 5
 
 
-def expected(net, links, src, dst):
+def expected_paths(net, links, src, dst):
     """The path of each attempt of the traced flow, None where it does not arrive, with `links`
     dead."""
     network, address = net.topology.naming.network, net.topology.naming.address
@@ -69,16 +69,16 @@ def wrong(net, links, pairs):
     traces = traceroute.trace(net, pairs, timeout_s=0.3)
     known = {src: flows_of(net, src) for src in {src for src, _ in pairs}}
     found = []
-    for one in traces:
-        tried = expected(net, links, one.src, one.dst)
-        path, attempt = known[one.src].get(one.dst, ([], 0))
+    for trace in traces:
+        tried = expected_paths(net, links, trace.src, trace.dst)
+        path, attempt = known[trace.src].get(trace.dst, ([], 0))
         if not any(tried):
-            fits = one.reason is not None
+            fits = trace.reason is not None
         else:
-            fits = path == tried[attempt] and list(one.nodes) == path[: len(one.nodes)]
-            fits = fits and (one.reason is None or one.reason.startswith("no answer"))
+            fits = path == tried[attempt] and list(trace.nodes) == path[: len(trace.nodes)]
+            fits = fits and (trace.reason is None or trace.reason.startswith("no answer"))
         if not fits:
-            found.append((one, path, attempt))
+            found.append((trace, path, attempt))
     return found
 
 
@@ -168,13 +168,13 @@ def test_a_flow_takes_its_path_and_others_of_the_same_servers_do_not(tables):
     straight = [0, 4, 5]
     flow = let(net, made, AROUND, UDP, TRACED)
 
-    def taken(ports=traceroute.PORTS):
+    def traced_path(ports=traceroute.PORTS):
         return list(traceroute.trace(net, [(0, 5)], ports=ports)[0].nodes)
 
-    assert taken() == AROUND
-    assert taken((40000, traceroute.PORTS[1])) == straight
+    assert traced_path() == AROUND
+    assert traced_path((40000, traceroute.PORTS[1])) == straight
     made[0].set([SetFlowRewrite(flow, None)])
-    assert taken() == straight
+    assert traced_path() == straight
 
 
 def test_flows_in_use_are_told_once_with_their_ports_if_they_have_any(tables):

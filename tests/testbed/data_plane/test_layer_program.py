@@ -112,8 +112,8 @@ def test_maps_and_kernels_hold_one_route_for_each_layer_and_router(fast: Running
         for router in range(18)
     ]
     for node, table in maps.items():
-        with fast.at(node) as socket_:
-            held = fib.routes(socket_)
+        with fast.at(node) as opened:
+            held = fib.routes(opened)
         assert {prefix: tuple(index for index, _ in hops) for prefix, hops in held.items()} == table
         own = Prefix(TOPOLOGY.naming.address(node - 18) & ~0xFF, 24)
         wanted = {
@@ -282,7 +282,7 @@ def test_subflows_of_multipath_tcp_take_layers_in_turn(
         )
         assert table.unfinished == 0
         used = sum(packets > 0 for packets in since(program, before).packets)
-        (tcp,) = (one.tcp for one in table.results)
+        (tcp,) = (result.tcp for result in table.results)
         assert tcp
         assert min(tcp.subflows, LAYERS) <= used <= LAYERS
         if tcp.subflows > 1:

@@ -89,7 +89,9 @@ def test_what_c_lays_out_otherwise_is_noticed(
     program = tmp_path / "alone.bpf.c"
     program.write_text(ALONE)
     found = btf.layouts(compiled(program))
-    assert [each for record in RECORDS for each in differences(record, found[record.name])] == said
+    assert [
+        difference for record in RECORDS for difference in differences(record, found[record.name])
+    ] == said
 
 
 def test_constants_are_the_same_in_both_languages() -> None:

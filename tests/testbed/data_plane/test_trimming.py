@@ -139,7 +139,7 @@ def address(host: int, network: RunningNetwork) -> tuple[str, int]:
     return dotted(network.topology.naming.address(host)), PORT
 
 
-def received(receiver: socket.socket, count: int) -> list[tuple[int, int, int, int]]:
+def datagrams(receiver: socket.socket, count: int) -> list[tuple[int, int, int, int]]:
     """Of each of `count` datagrams its first two bytes, its length and its code point."""
     found = []
     for _ in range(count):
@@ -170,13 +170,15 @@ def test_two_senders_lose_payload_but_no_header(
         for number in range(20):
             for each, sender in enumerate(senders):
                 sender.sendto(bytes([each, number]) + bytes(PAYLOAD - 2), address(0, star))
-        found = received(receiver, 40)
+        found = datagrams(receiver, 40)
         trimmed = plane.counters()[3, 0].trimmed - before
     assert sorted(one[:2] for one in found) == [
         (each, number) for each in (0, 1) for number in range(20)
     ]
     headers = [one for one in found if one[2] != PAYLOAD]
-    assert {one[2:] for one in headers} == {(packets.HEADER_BYTES - 42, packets.TRIMMED_AT_HOST)}
+    assert {header[2:] for header in headers} == {
+        (packets.HEADER_BYTES - 42, packets.TRIMMED_AT_HOST)
+    }
     assert 0 < len(headers) == trimmed < 40
     assert {one[3] for one in found} == {packets.TRIMMABLE, packets.TRIMMED_AT_HOST}
     first = next(at for at, one in enumerate(found) if one[2] != PAYLOAD)
@@ -213,7 +215,7 @@ def test_headers_have_ten_times_the_share(
         data.sendto(bytes([1]) + bytes(PAYLOAD - 1), address(0, star))
     for _ in range(150):
         control.sendto(bytes([2]) + bytes(21), address(0, star))
-    order = "".join(str(one[0]) for one in received(receiver, 170))
+    order = "".join(str(datagram[0]) for datagram in datagrams(receiver, 170))
     runs = [len(run) for run in order.split("1") if run]
     assert 8 <= sorted(runs)[len(runs) // 2] <= 12, order
 
@@ -228,7 +230,7 @@ def test_other_packets_are_as_ever(star: RunningNetwork, udp: Callable[..., sock
         for number in range(10):
             for each, sender in enumerate(senders):
                 sender.sendto(bytes([each, number]) + bytes(length - 2), address(0, star))
-        assert {one[2:] for one in received(receiver, 20)} == {(length, code_point)}
+        assert {datagram[2:] for datagram in datagrams(receiver, 20)} == {(length, code_point)}
 
 
 @pytest.mark.kernel
@@ -245,10 +247,10 @@ def test_packets_before_a_port_without_its_queue_of_data_are_counted(
         sender.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, packets.TRIMMABLE << 2)
         for _ in range(5):
             sender.sendto(bytes(PAYLOAD), address(0, one))
-    wait_until("five packets are counted", lambda: untrimmed(one) == 5)
+    wait_until("five packets are counted", lambda: untrimmed_count(one) == 5)
 
 
-def untrimmed(network: RunningNetwork) -> int:
+def untrimmed_count(network: RunningNetwork) -> int:
     return network.status()["trimming"]["untrimmed_packets"]
 
 

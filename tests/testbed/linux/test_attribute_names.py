@@ -34,9 +34,9 @@ LINK = LinkSpec(rate_bps=100 * Mbps, queue_packets=250, trim_packets=8)
 
 
 def classes(base: type) -> Iterator[type]:
-    for one in base.__subclasses__():
-        yield one
-        yield from classes(one)
+    for subclass in base.__subclasses__():
+        yield subclass
+        yield from classes(subclass)
 
 
 def numbers() -> dict[str, set[int]]:

@@ -77,17 +77,19 @@ def spaces(monkeypatch):
         netns.forget(names)
 
 
-def held(space: netns.Netns) -> list[str]:
+def sysctl_values(space: netns.Netns) -> list[str]:
     with netns.inside(space.fd):
         return [Path(netns.SYSCTLS, path).read_text().strip() for path in (FORWARDING, HASHING)]
 
 
 @pytest.mark.kernel
 def test_every_namespace_has_its_own_whichever_file_system_it_was_looked_up_in(spaces):
-    assert [held(space) for space in spaces] == [[str(i % 2), str(i % 3)] for i in range(7)]
+    assert [sysctl_values(space) for space in spaces] == [
+        [str(i % 2), str(i % 3)] for i in range(7)
+    ]
     with netns.inside(spaces[0].fd):
         netns.write_sysctl(FORWARDING, "1")
-    assert [held(space)[0] for space in spaces] == ["1", "1", "0", "1", "0", "1", "0"]
+    assert [sysctl_values(space)[0] for space in spaces] == ["1", "1", "0", "1", "0", "1", "0"]
 
 
 @pytest.mark.kernel

@@ -36,8 +36,8 @@ def memory(tmp_path, monkeypatch):
 
 def test_every_feature_has_a_name_of_its_own_and_says_what_it_is_for():
     tries = features.TRIES + features.PROGRAMS
-    assert len({one.name for one in tries}) == len(tries)
-    assert all(one.needed_for and one.get for one in tries)
+    assert len({trial.name for trial in tries}) == len(tries)
+    assert all(trial.needed_for and trial.get for trial in tries)
 
 
 def test_what_was_found_is_remembered_until_the_next_boot(memory, monkeypatch, tmp_path):

@@ -19,7 +19,7 @@ from weft.topologies.core.link import LinkSpec, Mbps
 RATE = 20 * Mbps
 
 
-def counted(windows: dict[int, int]) -> Gaps:
+def gaps_of(windows: dict[int, int]) -> Gaps:
     """Gaps with so many windows in each bucket."""
     return Gaps(0, 0, 0, 0, 0, 0, 0, tuple(windows.get(bucket, 0) for bucket in range(BUCKETS)))
 
@@ -35,22 +35,22 @@ def test_a_percentile_is_that_of_the_windows_one_by_one(windows, percent):
         for _ in range(count)
     )
     index = -(-len(deviations) * percent // 100) - 1  # the smallest that percent % do not exceed
-    assert counted(windows).deviation_percent(percent) == pytest.approx(deviations[index])
+    assert gaps_of(windows).deviation_percent(percent) == pytest.approx(deviations[index])
 
 
 def test_a_link_that_was_never_busy_has_no_percentile():
     with pytest.raises(ValueError, match="never busy"):
-        counted({}).deviation_percent(99)
-    assert counted({}).shortfall_percent == 0
+        gaps_of({}).deviation_percent(99)
+    assert gaps_of({}).shortfall_percent == 0
 
 
 def test_ports_add_up():
-    one = Gaps(10, 1, 2, 1514, 1000, 900, 7, counted({3: 1}).histogram)
-    other = Gaps(5, 0, 1, 9000, 500, 500, 9, counted({3: 2, 4: 1}).histogram)
+    one = Gaps(10, 1, 2, 1514, 1000, 900, 7, gaps_of({3: 1}).histogram)
+    other = Gaps(5, 0, 1, 9000, 500, 500, 9, gaps_of({3: 2, 4: 1}).histogram)
     assert merge_ports([one, other]) == Gaps(
-        15, 1, 3, 9000, 1500, 1400, 9, counted({3: 3, 4: 1}).histogram
+        15, 1, 3, 9000, 1500, 1400, 9, gaps_of({3: 3, 4: 1}).histogram
     )
-    assert merge_ports([]) == counted({})
+    assert merge_ports([]) == gaps_of({})
     assert one.shortfall_percent == pytest.approx(10)
 
 

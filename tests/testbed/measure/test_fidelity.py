@@ -246,15 +246,15 @@ def test_a_hard_pressed_machine_is_noticed(network):
     """Four busy processes: more waiting than without them."""
     net = network("dcell:n=3,k=1", LINK)
 
-    def pressed() -> float:
+    def pressure() -> float:
         with Fidelity(net) as watch:
             iperf(net, 0, 3, IperfSpec(seconds=1, congestion="reno"))
         return part(watch.report, "processor pressure").value
 
-    alone = pressed()
+    alone = pressure()
     hogs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(4)]
     try:
-        together = pressed()
+        together = pressure()
     finally:
         for hog in hogs:
             hog.kill()
@@ -275,7 +275,11 @@ def test_daemons_are_watched_by_their_own_counters(network):
             ),
         )
     assert part(watch.report, "late ticks").unit == "%"
-    waits = {one.where for one in watch.report.components if one.name == "wait for a processor"}
+    waits = {
+        component.where
+        for component in watch.report.components
+        if component.name == "wait for a processor"
+    }
     assert clock.is_virtual() or fidelity.THIS in waits
     assert clock.is_virtual() or any(where.startswith("daemon h") for where in waits)
 
@@ -311,4 +315,4 @@ def test_without_rates_nothing_can_be_late(network):
     with Fidelity(net) as watch:
         pass
     assert watch.report.decisive
-    assert not [one for one in watch.report.components if "gap" in one.name]
+    assert not [component for component in watch.report.components if "gap" in component.name]

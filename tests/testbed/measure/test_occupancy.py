@@ -59,7 +59,7 @@ def test_what_was_before_the_beginning_does_not_count(
         slotted_udp.run(net, [[1, 0]] * 20, rate_bps=Gbps)
         wait_until(
             "nothing waits",
-            lambda: not any(one.waiting_packets for one in counters.snapshot().ports.values()),
+            lambda: not any(port.waiting_packets for port in counters.snapshot().ports.values()),
         )
         before = watched.read()
         slotted_udp.run(net, [[1, -1]] * 5, rate_bps=10 * Mbps, at_begin=begin)
@@ -77,8 +77,8 @@ def test_slots_bring_what_they_say(network: Callable[..., RunningNetwork]) -> No
         sent = slotted_udp.run(net, [[1, 2, 3, 0], [-1, 0, -1, -1]] * 20, rate_bps=20 * Mbps)
         assert sent.packets == 100
 
-        def left() -> list[int]:
+        def sent_by_host() -> list[int]:
             seen = counters.snapshot().since(before).ports
             return [seen[net.ifindex(host, 0)].sent_packets for host in range(4)]
 
-        wait_until("every packet on its way", lambda: left() == [20, 40, 20, 20])
+        wait_until("every packet on its way", lambda: sent_by_host() == [20, 40, 20, 20])

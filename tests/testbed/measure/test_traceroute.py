@@ -12,7 +12,7 @@ from weft.topologies.recursive.ccrdn import DCELL, Ccrdn
 NETWORK = Ccrdn(DCELL, 4, 1)
 
 
-def computed(src: int, dst: int) -> list[int]:
+def dr_path(src: int, dst: int) -> list[int]:
     return route(NETWORK.rule, NETWORK.t, src, dst)
 
 
@@ -53,9 +53,9 @@ def test_packets_and_tables_agree_with_dr_for_every_pair(network):
     pairs = all_pairs(net)
     traces = trace(net, pairs)
     assert [(one.src, one.dst) for one in traces] == pairs
-    assert differences(traces, computed, net.topology.naming.name) == []
+    assert differences(traces, dr_path, net.topology.naming.name) == []
     with ForwardingTables(net) as fib:
-        assert all(fib_paths(fib, *pair) == [tuple(computed(*pair))] for pair in pairs)
+        assert all(fib_paths(fib, *pair) == [tuple(dr_path(*pair))] for pair in pairs)
 
 
 @pytest.mark.kernel
@@ -82,7 +82,7 @@ def test_a_path_over_a_silent_link_ends_where_it_begins(network):
     net.fail("h0-h4", silent=True)
     traces = trace(net, all_pairs(net), timeout_s=0.3, retries=1)
     for one in traces:
-        path = computed(one.src, one.dst)
+        path = dr_path(one.src, one.dst)
         before = next((i for i, hop in enumerate(pairwise(path)) if set(hop) == {0, 4}), None)
         if before is None:
             assert (one.nodes, one.reason) == (tuple(path), None)

@@ -26,7 +26,7 @@ LINK = LinkSpec(rate_bps=20 * Mbps, queue_packets=250)
 ROOT = Path(__file__).parents[3]
 
 
-def in_netns(name: str, *argv: str) -> str:
+def run_in_netns(name: str, *argv: str) -> str:
     return subprocess.run(
         ["ip", "netns", "exec", name, *argv], capture_output=True, text=True, check=True
     ).stdout
@@ -35,7 +35,7 @@ def in_netns(name: str, *argv: str) -> str:
 def state(name: str) -> dict[str, object]:
     """Return iproute2's view of a namespace, without counters and timers."""
     shown = {
-        what: json.loads(in_netns(name, *command) or "[]")
+        what: json.loads(run_in_netns(name, *command) or "[]")
         for what, command in {
             "links": ["ip", "-j", "-d", "link"],
             "addresses": ["ip", "-j", "address"],
@@ -73,7 +73,7 @@ def test_the_dry_run_makes_the_same_network_as_netlink(network, spec):
             assert state(names[node]) == state(ours.plan.namespace(node))
             for name in (names[node], ours.plan.namespace(node)):
                 wanted = ours.plan.sysctls(node)
-                found = in_netns(
+                found = run_in_netns(
                     name,
                     "sysctl",
                     "--values",
@@ -153,23 +153,23 @@ def test_fail_and_restore(network):
     one = network("dcell:n=3,k=1")
     there = one.plan.namespace(0)
 
-    def reached() -> bool:
+    def is_reachable() -> bool:
         ping = ["ip", "netns", "exec", there, "ping", "-c1", "-W0.3", "10.0.1.0"]
         return subprocess.run(ping, capture_output=True, check=False).returncode == 0
 
-    assert reached()
+    assert is_reachable()
     for silent in (False, True):
         one.fail("h0-h3", silent=silent)
-        assert not reached()
+        assert not is_reachable()
         with RunningNetwork.open(one.run.id).at(0) as socket:  # as another process would
             assert interfaces(socket)[one.ifindex(0, 1)].up == silent
         RunningNetwork.open(one.run.id).restore("h0-h3")
-        assert reached()
+        assert is_reachable()
     one.fail("h0-h3", silent=True, only_to="h3")
-    assert not reached()
+    assert not is_reachable()
     one.restore("h0-h3")
     one.restore("h0-h3")  # once more does no harm
-    assert reached()
+    assert is_reachable()
 
 
 @pytest.mark.kernel
@@ -186,7 +186,8 @@ def test_a_node_fails_with_all_its_links_and_comes_back(network, silent):
         ]
         files = [f"/sys/class/net/{dev}/carrier" for dev in carriers]
         return [
-            in_netns(name, "cat", file) == "1\n" for name, file in zip(names, files, strict=True)
+            run_in_netns(name, "cat", file) == "1\n"
+            for name, file in zip(names, files, strict=True)
         ]
 
     def lacking() -> list[int]:
@@ -237,7 +238,7 @@ def test_the_queue_holds_its_limit_to_the_packet(network):
     one = network("star:n=2", LinkSpec(rate_bps=8_000, queue_packets=17))
     flood = "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
     flood += "for _ in range(200): s.sendto(bytes(1400), ('10.0.0.1', 9))"
-    in_netns(one.plan.namespace(0), sys.executable, "-c", flood)
+    run_in_netns(one.plan.namespace(0), sys.executable, "-c", flood)
     at_once = 1 if clock.is_virtual() else -(-tc.burst_bytes(8_000, 1514) // 1442)
     with PortCounterReader(one) as counters:
         port = counters.snapshot().ports[one.ifindex(0, 0)]
@@ -275,9 +276,9 @@ def test_clean_removes_what_a_killed_process_left_whenever_it_died(network):
             child.kill()
         child.communicate()
         dead = [
-            one
-            for one in run.runs()
-            if not one.alive() and one.journal_or_empty().get("pid") in (child.pid, None)
+            record
+            for record in run.runs()
+            if not record.alive() and record.journal_or_empty().get("pid") in (child.pid, None)
         ]
         names = [name for one in dead for name in one.journal_or_empty().get("namespaces", [])]
         for one in dead:
@@ -330,8 +331,8 @@ def test_ends_that_differ_in_mtu_are_told(network):
     assert one.status()["mtu_bytes"] == {}
     link = one.topology.link("e0.0-a0.1")
     (near, _, end), (far, _, other) = one.both_ends(link)
-    in_netns(one.plan.namespace(near), "ip", "link", "set", end.dev, "mtu", "1000")
+    run_in_netns(one.plan.namespace(near), "ip", "link", "set", end.dev, "mtu", "1000")
     assert one.status()["mtu_bytes"] == {"e0.0-a0.1": [1000, 1500]}
     assert one.failed_links() == []
-    in_netns(one.plan.namespace(far), "ip", "link", "set", other.dev, "mtu", "1000")
+    run_in_netns(one.plan.namespace(far), "ip", "link", "set", other.dev, "mtu", "1000")
     assert one.status()["mtu_bytes"] == {}  # both refuse larger packets aloud, by ICMP

@@ -94,7 +94,7 @@ def test_what_is_no_capture_is_refused(tmp_path: Path) -> None:
     assert control_payload(bytes(60)) is None
 
 
-def _altered(folder: Path, kind: int, change: Callable[[bytearray], None]) -> Path:
+def _alter(folder: Path, kind: int, change: Callable[[bytearray], None]) -> Path:
     """A capture of one packet, whose first block of that kind, from its kind on, is changed."""
     files = Files(folder, "h0", ["h0-eth0"], 65536, most_bytes=0, most_files=0)
     files.write(0, 1, b"abcd", 4, OUTBOUND)
@@ -138,7 +138,7 @@ def test_a_capture_that_is_wrong_is_refused(
     tmp_path: Path, kind: int, change: Callable[[bytearray], None], words: str
 ) -> None:
     with pytest.raises(ValueError, match=words):
-        list(read(_altered(tmp_path, kind, change)))
+        list(read(_alter(tmp_path, kind, change)))
 
 
 @pytest.mark.kernel
@@ -163,7 +163,7 @@ def test_links_and_nodes_are_captured_together_and_control_messages_decoded(
                 for path in paths
                 for kind in echoes
             )
-            and {one.get("sender") for one in messages(paths[0])} >= {0, 3}
+            and {message.get("sender") for message in messages(paths[0])} >= {0, 3}
         ),
     )
     process.send_signal(signal.SIGINT)

@@ -35,7 +35,9 @@ class Heard:
         """The events of this kind that have these values."""
         self.events += self.stream.look()
         return [
-            one for one in self.events if one["event"] == kind and wanted.items() <= one.items()
+            event
+            for event in self.events
+            if event["event"] == kind and wanted.items() <= event.items()
         ]
 
     def await_(self, kind: str, **wanted: Any) -> Event:

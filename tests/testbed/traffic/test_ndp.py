@@ -78,7 +78,7 @@ def test_incast_fills_the_link_and_loses_nothing(
         ports = counters.snapshot().since(before).ports.values()
         trimmed = sum(port.trimmed for port in plane.counters().values())
     assert found.undelivered == []
-    assert {one.failed for one in found.results} == {None}
+    assert {result.failed for result in found.results} == {None}
     assert (found.garbage, found.unknown, found.corrupt, found.unsent, found.unread) == (
         0,
         0,

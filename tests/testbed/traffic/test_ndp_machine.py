@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tests.daemons.transport import trimming_queue
 from tests.daemons.transport.endpoint import Endpoint
-from tests.daemons.transport.python_network import TransportNetwork, Trouble, sprayed
+from tests.daemons.transport.python_network import TransportNetwork, Trouble, spray_routing
 from tests.testbed.traffic.compiled_endpoint import CompiledEndpoint
 from weft.daemons.transport.packets import (
     HEADER,
@@ -124,7 +124,7 @@ def both_on(
         topology,
         link,
         replace(PARAMETERS, backoff=backoff),
-        sprayed(topology),
+        spray_routing(topology),
         random.Random(seed),
         trouble=trouble,
         make=make,
