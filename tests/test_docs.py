@@ -296,8 +296,8 @@ def alike(printed: str, shown: str) -> bool:
         ".*" if part == "..." else f"({number})" if re.fullmatch(number, part) else re.escape(part)
         for part in parts
     )
-    found = re.fullmatch(pattern, " ".join(printed.split()))
-    return found is not None and [*map(float, found.groups())] == pytest.approx(numbers, rel=0.1)
+    match = re.fullmatch(pattern, " ".join(printed.split()))
+    return match is not None and [*map(float, match.groups())] == pytest.approx(numbers, rel=0.1)
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ FILES = [
 def statements(tree: ast.AST) -> list[ast.AST]:
     """All statements of `tree`, wherever they stand; not what they are made of, which is most of
     it."""
-    found: list[ast.AST] = []
+    nodes: list[ast.AST] = []
     left = [tree]
     while left:
         node = left.pop()
@@ -69,8 +69,8 @@ def statements(tree: ast.AST) -> list[ast.AST]:
             left += (
                 inner if isinstance(inner, list) else []
             )  # that of a lambda or an x if y else z has no statements
-        found.append(node)
-    return found
+        nodes.append(node)
+    return nodes
 
 
 @cache
@@ -87,10 +87,10 @@ def parts(source: str) -> tuple[list[ast.Import | ast.ImportFrom], list[tuple[st
 
 def imported_packages(source: str) -> set[str]:
     """The packages that `source` imports anywhere in it."""
-    found = set()
+    packages = set()
     for node in parts(source)[0]:
         if isinstance(node, ast.Import):
-            found |= {top(alias.name) for alias in node.names}
+            packages |= {top(alias.name) for alias in node.names}
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, (
                 "import by full name: a relative import hides which folder is meant"
@@ -100,8 +100,8 @@ def imported_packages(source: str) -> set[str]:
                 if node.module == "weft"
                 else [node.module or ""]
             )
-            found |= {top(name) for name in names}
-    return found
+            packages |= {top(name) for name in names}
+    return packages
 
 
 def top(module: str) -> str:
@@ -195,15 +195,15 @@ def module(path: str) -> str:
 def modules_imported(source: str, known: set[str]) -> set[str]:
     """Those of the modules `known` that `source` imports anywhere: late imports and those for types
     alone count."""
-    found = set()
+    modules = set()
     for node in parts(source)[0]:
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            modules |= {alias.name for alias in node.names}
         if isinstance(node, ast.ImportFrom):
             names = {f"{node.module}.{alias.name}" for alias in node.names}
-            found |= names & known or {node.module or ""}
-            found |= {node.module or ""} if names - known else set()
-    return found & known
+            modules |= names & known or {node.module or ""}
+            modules |= {node.module or ""} if names - known else set()
+    return modules & known
 
 
 @cache
@@ -321,14 +321,14 @@ def kernels() -> set[tuple[str, str]]:
                         and isinstance(node.args[0], ast.Name)
                     ):
                         left.append((path, node.args[0].id))
-    found = set()
+    compiled_functions = set()
     while left:
         path, name = left.pop()
         path, name = homes.get((path, name), (path, name))
-        if (path, name) not in found:
-            found.add((path, name))
+        if (path, name) not in compiled_functions:
+            compiled_functions.add((path, name))
             left += [(path, other) for other in called[path, name]]
-    return found
+    return compiled_functions
 
 
 def functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:

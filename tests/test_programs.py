@@ -62,13 +62,13 @@ def test_what_is_started_is_found_in_source() -> None:
 @cache
 def programs() -> dict[str, set[str]]:
     """The files that start each program."""
-    found = defaultdict(set)
+    users = defaultdict(set)
     for folder in FOLDERS:
         for path in (ROOT / folder).rglob("*.py"):
             text = path.read_text(encoding="utf-8")
             for name in program_names(ast.parse(text)) if MAY_START.search(text) else ():
-                found[name].add(path.relative_to(ROOT).as_posix())
-    return found
+                users[name].add(path.relative_to(ROOT).as_posix())
+    return users
 
 
 def packages_of_setup() -> tuple[set[str], set[str]]:

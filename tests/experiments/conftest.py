@@ -21,7 +21,7 @@ def every_column_is_explained(monkeypatch):
         row = row_of(run, result)
         if run.experiment in definition._modules():
             experiment = FIND(run.experiment)
-            assert not (found := unexplained(row, experiment.columns, experiment.sweep)), found
+            assert not (names := unexplained(row, experiment.columns, experiment.sweep)), names
         return row
 
     monkeypatch.setattr(results, "row_of", check_row)

@@ -123,11 +123,11 @@ def input_of(scheme: str, node: int, port: int, payload: bytes) -> bytes:
 def coverage_corpus() -> list[tuple[str, int, int, bytes]]:
     """The scheme, node, port and payload of each message of which one reaches code that none before
     it has reached."""
-    found = []
+    inputs = []
     for line in COVERAGE_CORPUS.read_text().splitlines():
         scheme, node, port, *payload = line.split()
-        found.append((scheme, int(node), int(port), bytes.fromhex("".join(payload))))
-    return found
+        inputs.append((scheme, int(node), int(port), bytes.fromhex("".join(payload))))
+    return inputs
 
 
 def inputs() -> list[bytes]:

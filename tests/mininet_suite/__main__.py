@@ -76,8 +76,8 @@ def run(file: Path, name: str, commands: Path, *, clock_inside: str | None) -> d
             "outcome": "fail",
             "why": f"no result, status {done.returncode}: {done.stderr[-2000:]}",
         }
-    found: dict[str, str] = json.loads(told[-1])
-    return found
+    verdicts: dict[str, str] = json.loads(told[-1])
+    return verdicts
 
 
 def clock_for(method: str) -> str | None:
@@ -109,21 +109,21 @@ def main() -> int:
                 continue
             away = clock_for(method) if inside else None
             began_s = clock.monotonic()
-            found = (
+            reason = (
                 {"outcome": "known", "why": KNOWN[method]}
                 if method in KNOWN
                 else run(tests / file, name, commands, clock_inside=away)
             )
-            lines = found["why"].strip().splitlines()
-            why = "" if not lines else found["why"] if given.verbose else lines[-1]
+            lines = reason["why"].strip().splitlines()
+            why = "" if not lines else reason["why"] if given.verbose else lines[-1]
             where = f" (User-Mode Linux, {away} clock)" if away else ""
             took_s = clock.monotonic() - began_s
             print(
-                f"{found['outcome']:5}  {took_s:5.1f} s  {file.removesuffix('.py'):16}  "
+                f"{reason['outcome']:5}  {took_s:5.1f} s  {file.removesuffix('.py'):16}  "
                 f"{name}{where}  {why}",
                 flush=True,
             )
-            bad += found["outcome"] == "fail"
+            bad += reason["outcome"] == "fail"
     return 1 if bad else 0
 
 

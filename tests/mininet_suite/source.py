@@ -65,16 +65,16 @@ def names(file: Path) -> list[str]:
     }
 
     def bases(name: str) -> list[str]:
-        found = [name]
+        names = [name]
         for base in classes[name].bases if name in classes else []:
-            found += bases(
+            names += bases(
                 base.id
                 if isinstance(base, ast.Name)
                 else base.attr
                 if isinstance(base, ast.Attribute)
                 else ""
             )
-        return found
+        return names
 
     listed = []
     for name in classes:

@@ -106,10 +106,10 @@ def node_0(nodes=(1,), **options):
 
 def run(machine, until):
     """Tick in time; the changes that come of it."""
-    found = []
+    lost_hops = []
     while machine.deadline < until:
-        found += changes(machine.tick(machine.deadline))
-    return found
+        lost_hops += changes(machine.tick(machine.deadline))
+    return lost_hops
 
 
 US = (0, 5)
@@ -362,14 +362,14 @@ def test_what_was_heard_while_we_did_not_run_excuses_little_more_silence_than_us
 def heard_until(machine, sequences):
     """Let neighbour 1 say the hellos with these numbers at these times, and `machine` tick in time;
     what changed."""
-    found = []
+    losses_seen = []
     for sequence, now in sequences:
         while machine.deadline < now:
-            found += changes(machine.tick(machine.deadline))
+            losses_seen += changes(machine.tick(machine.deadline))
         payload = wire.encode(hello(1, [US], sequence))
         if not machine.refresh(payload, 0, now):
-            found += changes(machine.receive(wire.decode(payload), payload, 0, now))
-    return found
+            losses_seen += changes(machine.receive(wire.decode(payload), payload, 0, now))
+    return losses_seen
 
 
 def test_a_neighbour_whose_numbers_say_that_it_is_late_is_lost_at_most_once():

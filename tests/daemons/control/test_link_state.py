@@ -395,10 +395,10 @@ def test_renewing_is_no_change():
 )
 def test_digests_are_equal_when_databases_are(one, other):
     def digest(sequences):
-        found = 0
+        count = 0
         for origin, sequence in sequences.items():
-            found ^= mixed(origin, sequence)
-        return found
+            count ^= mixed(origin, sequence)
+        return count
 
     assert (digest(one) == digest(other)) == (one == other)
 

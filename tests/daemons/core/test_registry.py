@@ -104,9 +104,9 @@ def test_every_router_has_a_configuration_of_plain_numbers_and_a_state_machine(s
     topology = build(spec)
     if not runs_on(name, topology):
         return
-    found = configure(topology, name)
-    assert list(found) == list(routers(topology))
-    for node, config in found.items():
+    configs = configure(topology, name)
+    assert list(configs) == list(routers(topology))
+    for node, config in configs.items():
         assert config.node == node
         assert 0 < config.phase_fraction <= 1
         json.dumps(asdict(config), default=plain)  # a number of an array library is not plain
@@ -122,9 +122,12 @@ def test_every_router_has_a_configuration_of_plain_numbers_and_a_state_machine(s
 @pytest.mark.parametrize("spec", NETWORKS)
 def test_hellos_are_promised_by_both_sides_and_by_no_host(spec):
     topology = build(spec)
-    found = configure(topology, "bfs")
+    configs = configure(topology, "bfs")
     pairs = [
-        (node, other) for node, view in found.items() for _, nodes in view.ports for other in nodes
+        (node, other)
+        for node, view in configs.items()
+        for _, nodes in view.ports
+        for other in nodes
     ]
     assert sorted(pairs) == sorted((other, node) for node, other in pairs)
     wired = {

@@ -32,8 +32,8 @@ def own_graph(tmp_path):
 
 
 def paths(topology, spec, src, dst, failed=()):
-    found, options = registry.checked(topology, spec)
-    return found.path(fail_links(topology, list(failed)), options, src, dst)
+    registration, options = registry.checked(topology, spec)
+    return registration.path(fail_links(topology, list(failed)), options, src, dst)
 
 
 def follow_all(topology, spec):
@@ -42,7 +42,7 @@ def follow_all(topology, spec):
     simulator = Simulator(topology, spec)
     simulator.run_until_converged()
     options = registry.scheme(spec)[1]
-    found = scheme.tables(topology, options)
+    tables = scheme.tables(topology, options)
     hosts = [
         [host for _, host, _, _ in topology.ports(node) if host < topology.servers]
         for node in routers(topology)
@@ -54,7 +54,7 @@ def follow_all(topology, spec):
                 assert [way.share for way in ways] == [1.0]
                 continue
             assert [(way.layer, way.share) for way in ways] == [
-                (layer, 1 / len(found)) for layer in range(len(found))
+                (layer, 1 / len(tables)) for layer in range(len(tables))
             ]
             assert len(simulator.walk(src, dst, src).path) == len(ways[0].nodes)
             for way in ways:

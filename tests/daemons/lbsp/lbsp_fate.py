@@ -111,26 +111,26 @@ def unreached_pairs(simulator, dead_links, dead_switches):
     edges = [
         at for at in routers(topology) if topology.naming.tier(at) == 1 and at not in dead_switches
     ]
-    found = []
+    pairs = []
     for dst in edges:
         host = next(peer for _, peer, _, _ in topology.ports(dst) if peer < servers)
         address = layout.address(layout.label_of(host))
         onward = {at: {hop.node for hop in best(simulator.routes(at), address)} for at in alive}
         joined = up_down(topology, alive, dst) - {dst}
-        found += [
+        pairs += [
             (src, dst) for src in edges if src in joined and not arrives(src, dst, onward, alive)
         ]
-    return [(topology.naming.name(src), topology.naming.name(dst)) for src, dst in found]
+    return [(topology.naming.name(src), topology.naming.name(dst)) for src, dst in pairs]
 
 
 def living(topology, dead_links, dead_switches):
     """For each switch with power, the neighbours that it has."""
-    found = {at: set() for at in routers(topology) if at not in dead_switches}
+    reached = {at: set() for at in routers(topology) if at not in dead_switches}
     for link, (a, _, b, _) in enumerate(topology.links.tolist()):
-        if topology.level[link] and link not in dead_links and a in found and b in found:
-            found[a].add(b)
-            found[b].add(a)
-    return found
+        if topology.level[link] and link not in dead_links and a in reached and b in reached:
+            reached[a].add(b)
+            reached[b].add(a)
+    return reached
 
 
 def best(routes, address):

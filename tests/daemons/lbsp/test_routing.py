@@ -99,12 +99,12 @@ def all_paths(shape, src, dst):
 
 def hosts_apart(shape, draw, count):
     """Pairs of hosts behind different edge switches."""
-    found = []
-    while len(found) < count:
+    rows = []
+    while len(rows) < count:
         src, dst = draw.randrange(shape.servers), draw.randrange(shape.servers)
         if src // shape.hosts != dst // shape.hosts:
-            found.append((src, dst))
-    return found
+            rows.append((src, dst))
+    return rows
 
 
 def every_pair(shape):
@@ -125,15 +125,15 @@ def test_switches_and_links_are_those_of_the_topology(shape):
         f"fattree:k={2 * shape.d},pods={shape.pods},oversubscription={shape.hosts // shape.d}"
     )
     assert topology.servers == shape.servers
-    found = set()
+    ports = set()
     for a, port, b, far in topology.links[topology.level > 0].tolist():
         link = shape.link(a, b)
         assert shape.link(b, a) == link
         assert (shape.node(link.lower), shape.node(link.upper)) == (a, b)
         assert port == shape.down_ports(link.lower.tier) + link.up
         assert far == (link.lower.number if link.lower.tier == EDGE else link.lower.pod)
-        found.add(link)
-    assert sorted(found) == shape.links()
+        ports.add(link)
+    assert sorted(ports) == shape.links()
     with pytest.raises(ValueError, match="no link joins"):
         shape.link(shape.servers, shape.servers + 1)
 

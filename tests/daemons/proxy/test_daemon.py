@@ -293,7 +293,7 @@ def test_a_path_that_is_whole_again_is_taken_again():
 @pytest.mark.slow
 def test_tables_at_proxies_save_messages_and_lose_no_pair():
     """Links within proxies' copies die; everybody asks his paths."""
-    found = {}
+    numbers = {}
     for table_ms in (0, 500):
         simulator = converge(FICONN, f"pr-gpe:probes_per_s=50,urgent_per_s=50,table_ms={table_ms}")
         pairs = some_pairs(FICONN, 200)
@@ -304,12 +304,12 @@ def test_tables_at_proxies_save_messages_and_lose_no_pair():
         before = simulator.counters["messages"]
         use(simulator, pairs, for_s=4.0)
         asked = sum(simulator.status(node)["probes_sent"] for node in range(FICONN.servers)) - asked
-        found[table_ms] = (
+        numbers[table_ms] = (
             simulator.counters["messages"] - before,
             {p for p in pairs if simulator.walk(*p).lost},
             asked,
         )
-    (messages, lost, _), (fewer, lost_with, _) = found[0], found[500]
+    (messages, lost, _), (fewer, lost_with, _) = numbers[0], numbers[500]
     assert lost_with == lost
     assert fewer < messages
 

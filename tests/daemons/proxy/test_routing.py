@@ -56,11 +56,11 @@ def closed_form(network: Ccrdn, policy: Policy, src: int, dst: int) -> list[int]
     """The candidates in closed form."""
     at = proxy.parting(network.t, src, dst)
     of = proxy.span(network.rule, network.t, policy, at)
-    found = [
+    candidates = [
         proxy.candidate(network.rule, network.t, at, of, index)
         for index in range(proxy.candidates(of))
     ]
-    return [c for c in found if c >= 0]
+    return [c for c in candidates if c >= 0]
 
 
 @pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
@@ -318,10 +318,10 @@ def test_alternatives_begin_with_the_shortest_and_have_the_waypoints_of_their_ro
     network = Ccrdn(DCELL, 4, 2)
     tables = tabulate(network.rule, network.t, 1)
     for src, dst in pairs(network, 100):
-        found = proxy.alternatives(tables, Policy(GP_I, 1, False), src, dst)
-        assert found == sorted(found)
-        assert any(c == -1 for _, c in found)
-        for hops, c in found:
+        routes = proxy.alternatives(tables, Policy(GP_I, 1, False), src, dst)
+        assert routes == sorted(routes)
+        assert any(c == -1 for _, c in routes)
+        for hops, c in routes:
             route = proxy.route(network.rule, network.t, src, dst, c)
             assert len(route) == hops + 1 == len(set(route))
             if c >= 0:

@@ -11,12 +11,12 @@ NETWORKS = [Ccrdn(DCELL, 4, 1), Ccrdn(BETA_DCELL, 5, 1), *TWO_LEVELS]
 
 
 def tables(network):
-    found = []
+    fibs = []
     for server in range(network.t[-1]):
-        found.append(SimulatedFib())
+        fibs.append(SimulatedFib())
         for prefix, hop in proxy_addresses.prefix_routes(network, server):
-            found[-1].set(prefix, (hop,))
-    return found
+            fibs[-1].set(prefix, (hop,))
+    return fibs
 
 
 def ways_between(network, src, dst):

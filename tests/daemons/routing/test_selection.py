@@ -191,8 +191,8 @@ def test_another_is_each_of_the_others_equally_often() -> None:
     for n in (2, 3, 7):
         step = (1 << 32) // (n - 1) + 1
         for first in range(n):
-            found = [selection.another(first, i * step, n) for i in range(n - 1)]
-            assert sorted([first, *found]) == list(range(n))
+            others = [selection.another(first, i * step, n) for i in range(n - 1)]
+            assert sorted([first, *others]) == list(range(n))
 
 
 def test_ttc_leaves_its_default_only_beyond_the_threshold() -> None:

@@ -29,25 +29,25 @@ def endpoint(**changed):
 
 def poll_until(one, now, until):
     """All that `one` sends from `now` on, with when."""
-    found = []
+    frames = []
     while True:
-        found += [(now, each) for each in one.poll(now)]
+        frames += [(now, each) for each in one.poll(now)]
         at = one.deadline()
         if at is None or max(at, now) > until:
-            return found
+            return frames
         now = max(at, now)
 
 
-def data(found):
+def data(frames):
     return [
         each.packet.sequence
-        for _, each in found
+        for _, each in frames
         if isinstance(each.packet, Data) and each.payload_bytes
     ]
 
 
-def pulls(found):
-    return [(each.peer, each.packet.pulls) for _, each in found if isinstance(each.packet, Pull)]
+def pulls(frames):
+    return [(each.peer, each.packet.pulls) for _, each in frames if isinstance(each.packet, Pull)]
 
 
 def packet(sequence, flow=1, packets=20, window=8, layer=0):
@@ -57,10 +57,10 @@ def packet(sequence, flow=1, packets=20, window=8, layer=0):
 def test_a_window_goes_out_at_the_rate_of_the_link_and_no_more():
     one = endpoint()
     one.send(0, 1, 5, 20 * PAYLOAD)
-    found = poll_until(one, 0, 40_000_000)
-    assert data(found) == list(range(8))
-    assert [at for at, _ in found] == [GAP * i for i in range(8)]
-    assert {each.peer for _, each in found} == {5}
+    frames = poll_until(one, 0, 40_000_000)
+    assert data(frames) == list(range(8))
+    assert [at for at, _ in frames] == [GAP * i for i in range(8)]
+    assert {each.peer for _, each in frames} == {5}
 
 
 def test_a_late_timer_catches_up_but_for_a_burst():
@@ -87,13 +87,18 @@ def test_every_packet_is_answered_at_once_and_pulled_at_the_rate_of_the_link():
     one = endpoint()
     for sequence in range(4):
         one.receive(0, 7, packet(sequence), whole=True)
-    found = poll_until(one, 0, 100 * GAP)
-    assert [each.packet for at, each in found if at == 0] == [
+    frames = poll_until(one, 0, 100 * GAP)
+    assert [each.packet for at, each in frames if at == 0] == [
         *(Ack(1, i, 0, 0) for i in range(4)),
         Pull(1, 0, 1),
     ]
-    assert [at for at, each in found if isinstance(each.packet, Pull)] == [0, GAP, 2 * GAP, 3 * GAP]
-    assert pulls(found) == [(7, 1), (7, 2), (7, 3), (7, 4)]
+    assert [at for at, each in frames if isinstance(each.packet, Pull)] == [
+        0,
+        GAP,
+        2 * GAP,
+        3 * GAP,
+    ]
+    assert pulls(frames) == [(7, 1), (7, 2), (7, 3), (7, 4)]
 
 
 def test_no_more_is_pulled_than_the_message_needs():
@@ -179,8 +184,8 @@ def test_layers_are_drawn_evenly():
 def test_a_silent_packet_is_asked_after_by_its_header():
     one = endpoint(attempts=3)
     one.send(0, 1, 5, 2 * PAYLOAD)
-    found = poll_until(one, 0, 60_000_000)
-    assert [(at, each.packet.sequence, each.payload_bytes) for at, each in found] == [
+    frames = poll_until(one, 0, 60_000_000)
+    assert [(at, each.packet.sequence, each.payload_bytes) for at, each in frames] == [
         (0, 0, PAYLOAD),
         (GAP, 1, PAYLOAD),
         (50_000_000, 0, 0),
@@ -192,13 +197,13 @@ def test_a_silent_packet_is_asked_after_by_its_header():
 def test_a_message_that_is_not_answered_is_given_up_and_says_so():
     one = endpoint(attempts=3)
     one.send(0, 1, 5, 20 * PAYLOAD)
-    found = poll_until(one, 0, 10**12)
+    frames = poll_until(one, 0, 10**12)
     assert one.deadline() is None
     (event,) = one.events
     assert event.failed.startswith("host 5 has not answered for")
     assert "20 of 20 packets not acknowledged" in event.failed
     assert event.at_ns > 50_000_000 * (1 + 2 + 4)
-    assert one.counters.timeouts == len(found) - 8
+    assert one.counters.timeouts == len(frames) - 8
 
 
 def test_a_lost_window_is_one_timeout_in_a_row_or_one_for_each_packet():
@@ -206,12 +211,12 @@ def test_a_lost_window_is_one_timeout_in_a_row_or_one_for_each_packet():
     for backoff in Backoff:
         one = endpoint(attempts=6, backoff=backoff)
         one.send(0, 1, 5, 20 * PAYLOAD)
-        found = poll_until(one, 0, 10**12)
+        frames = poll_until(one, 0, 10**12)
         (event,) = one.events
         given_up_at[backoff] = event.at_ns
     rounds = [timeout * (2**n - 1) for n in range(5)]
     rounds += [rounds[-1] + 16 * timeout * n for n in (1, 2)]
-    assert [at for at, _ in found] == [round_ns + GAP * n for round_ns in rounds for n in range(8)]
+    assert [at for at, _ in frames] == [round_ns + GAP * n for round_ns in rounds for n in range(8)]
     assert given_up_at[Backoff.WINDOW] == rounds[-1] + 16 * timeout
     assert given_up_at[Backoff.PACKET] < given_up_at[Backoff.WINDOW] / 2
 

@@ -115,18 +115,18 @@ def layers_of(topology, count=4):
     for _ in range(count - 1):
         alive = rng.random(len(graph.peer)) < 0.7
         kept.append(alive & alive[back])
-    found = layers.tables(graph, kept, rng)
+    tables = layers.tables(graph, kept, rng)
     switches = range(topology.servers, topology.nodes)
     return layer_routing(
         topology,
-        [{node: routes(topology, table, node) for node in switches} for table in found],
+        [{node: routes(topology, table, node) for node in switches} for table in tables],
     )
 
 
 def test_receivers_move_messages_from_a_layer_that_is_full():
     """All hosts of a router send to one other: the shortest path carries one of four, other layers
     the rest."""
-    found = {}
+    ports = {}
     for count in (1, 8):
         net = network(
             "slimfly:q=5,p=4", route=lambda topology: layers_of(topology, 8), layers=count
@@ -136,8 +136,8 @@ def test_receivers_move_messages_from_a_layer_that_is_full():
         net.run_until(SECOND)
         assert len(net.delivered) == 4
         assert total(net, "timeouts") == 0
-        found[count] = max(event.at_ns for _, event in net.delivered)
-    assert found[8] < 0.7 * found[1]
+        ports[count] = max(event.at_ns for _, event in net.delivered)
+    assert ports[8] < 0.7 * ports[1]
 
 
 def test_the_seed_repeats_a_run():

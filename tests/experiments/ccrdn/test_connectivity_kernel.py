@@ -75,10 +75,12 @@ def test_who_pings_is_who_the_graph_connects():
     for routing in ("dr", "pr-gpi"):
         (run,) = EXPERIMENT.runs(given | {"routing": routing}, seeds=1)
         result = EXPERIMENT.measure(run)
-        found = seen[routing] = result.figures
+        figures = seen[routing] = result.figures
         assert result.fidelity in ("PASS", "WARN", "FAIL")
-        assert found["equal"]
-        assert found["pinged_fraction"] == found["graph_fraction"] <= found["physical_fraction"]
-        assert (found["lost_though_connected"], found["pinged_though_lost"]) == (0, 0)
-        assert found["failed_links"] == round(0.2 * len(build("dcell:n=3,k=1").links))
+        assert figures["equal"]
+        assert (
+            figures["pinged_fraction"] == figures["graph_fraction"] <= figures["physical_fraction"]
+        )
+        assert (figures["lost_though_connected"], figures["pinged_though_lost"]) == (0, 0)
+        assert figures["failed_links"] == round(0.2 * len(build("dcell:n=3,k=1").links))
     assert seen["dr"]["pinged_fraction"] < seen["pr-gpi"]["pinged_fraction"]

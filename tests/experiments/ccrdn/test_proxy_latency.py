@@ -95,17 +95,17 @@ def test_more_hops_take_longer():
     links = {"rate_mbps": "1000", "delay_us": "40"} if virtual else {}
     (run,) = EXPERIMENT.runs(given | links, seeds=1)
     result = EXPERIMENT.measure(run)
-    found = result.figures
+    figures = result.figures
     assert result.fidelity in ("PASS", "WARN", "FAIL")
-    assert set(found["hops"]) == {1, 2, 3}
-    assert len(found["hops"]) == len(found["rtts_us"]) == 3 * 4 * 8
-    assert np.mean(found["hops"]) > 1 < found["mean_hops"] < 3
-    assert found["settled"]
-    assert found["latency_us"] > 0
-    assert found["stack_us"] > 0 or virtual
-    parts = [found[f"{part}_us"] for part in ("stack", "propagation", "data", "routing")]
-    assert found["hop_us"] == pytest.approx(sum(parts))
-    assert found["model_latency_us"] == pytest.approx(found["mean_hops"] * found["hop_us"])
+    assert set(figures["hops"]) == {1, 2, 3}
+    assert len(figures["hops"]) == len(figures["rtts_us"]) == 3 * 4 * 8
+    assert np.mean(figures["hops"]) > 1 < figures["mean_hops"] < 3
+    assert figures["settled"]
+    assert figures["latency_us"] > 0
+    assert figures["stack_us"] > 0 or virtual
+    parts = [figures[f"{part}_us"] for part in ("stack", "propagation", "data", "routing")]
+    assert figures["hop_us"] == pytest.approx(sum(parts))
+    assert figures["model_latency_us"] == pytest.approx(figures["mean_hops"] * figures["hop_us"])
     if virtual:
-        assert found["stack_us"] == 0
-        assert found["fitted_r2"] > 0.99
+        assert figures["stack_us"] == 0
+        assert figures["fitted_r2"] > 0.99

@@ -89,15 +89,19 @@ def json_of(answer):
     ],
 )
 def test_topo_counts(weft, topology, servers, switches, links, diameter):
-    found = json_of(weft("topo", topology, "--json"))
-    assert found["name"] == topology
-    assert (found["servers"], found["switches"], found["links"]) == (servers, switches, links)
-    assert found["diameter_hops"] == diameter
-    assert sum(found["links_of_level"].values()) == links
+    description = json_of(weft("topo", topology, "--json"))
+    assert description["name"] == topology
+    assert (description["servers"], description["switches"], description["links"]) == (
+        servers,
+        switches,
+        links,
+    )
+    assert description["diameter_hops"] == diameter
+    assert sum(description["links_of_level"].values()) == links
     ports = [
         int(ports) * count
         for part in ("server_degree", "switch_degree")
-        for ports, count in found[part].items()
+        for ports, count in description[part].items()
     ]
     assert sum(ports) == 2 * links
 
@@ -132,8 +136,8 @@ def test_the_diameter_is_that_of_a_breadth_first_search():
     for text in ("dcell:n=3,k=1", "beta-dcell:n=3,k=2", "ficonn:n=4,k=1", *fabrics):
         topology = build(text)
         servers = range(topology.servers)
-        found = [distances(topology.adjacency, server) for server in servers]
-        assert diameter_hops(topology) == max(found[a][b] for a in servers for b in servers), text
+        hops = [distances(topology.adjacency, server) for server in servers]
+        assert diameter_hops(topology) == max(hops[a][b] for a in servers for b in servers), text
 
 
 @pytest.mark.parametrize("suffix", ["png", "pdf", "svg"])
@@ -201,20 +205,20 @@ def test_routers_are_drawn_where_no_two_overlap(weft, tmp_path, topology):
 
 
 def test_a_route_by_name_and_by_label(weft):
-    found = json_of(weft("route", "dcell:n=4,k=1", "--routing", "dr", "h0", "h19", "--json"))
+    answer = json_of(weft("route", "dcell:n=4,k=1", "--routing", "dr", "h0", "h19", "--json"))
     path = {"path": ["h0", "h3", "h16", "h19"], "hops": 3}
-    assert found == path | {"choices": [path | {"share": 1.0}]}
+    assert answer == path | {"choices": [path | {"share": 1.0}]}
     assert (
         json_of(weft("route", "dcell:n=4,k=1", "--routing", "dr", "s0.0", "s4.3", "--json"))
-        == found
+        == answer
     )
 
 
 def test_the_path_through_a_fabric_has_its_switches(weft):
-    found = json_of(weft("route", "fattree:k=4", "--routing", "ecmp", "h0", "h15", "--json"))
-    assert found["path"] == ["h0", "e0.0", "a0.0", "c0", "a3.0", "e3.1", "h15"]
-    assert (found["hops"], found["paths"]) == (6, 4)
-    found = json_of(
+    answer = json_of(weft("route", "fattree:k=4", "--routing", "ecmp", "h0", "h15", "--json"))
+    assert answer["path"] == ["h0", "e0.0", "a0.0", "c0", "a3.0", "e3.1", "h15"]
+    assert (answer["hops"], answer["paths"]) == (6, 4)
+    answer = json_of(
         weft(
             "route",
             "fattree:k=4",
@@ -227,24 +231,24 @@ def test_the_path_through_a_fabric_has_its_switches(weft):
             "--json",
         )
     )
-    assert (found["path"][2], found["paths"]) == ("a0.1", 2)
+    assert (answer["path"][2], answer["paths"]) == ("a0.1", 2)
 
 
 @pytest.mark.parametrize("scheme", [scheme for scheme in schemes() if scheme != "tar"])
 def test_every_scheme_has_a_path_and_shares_that_add_up(weft, scheme):
     topology = runs_on(scheme)[0]
-    found = json_of(weft("route", topology, "--routing", scheme, "h0", "h9", "--json"))
-    assert sum(each["share"] for each in found["choices"]) == pytest.approx(1)
-    assert found["choices"][0]["path"] == found["path"]
-    assert all(each["path"][0] == "h0" and each["path"][-1] == "h9" for each in found["choices"])
+    answer = json_of(weft("route", topology, "--routing", scheme, "h0", "h9", "--json"))
+    assert sum(each["share"] for each in answer["choices"]) == pytest.approx(1)
+    assert answer["choices"][0]["path"] == answer["path"]
+    assert all(each["path"][0] == "h0" and each["path"][-1] == "h9" for each in answer["choices"])
     _, out, _ = weft("route", topology, "--routing", scheme, "h0", "h9")
-    assert len(out.splitlines()) == len(found["choices"])
+    assert len(out.splitlines()) == len(answer["choices"])
 
 
 def test_the_path_of_each_layer_is_shown_with_its_share(weft):
     argv = ("route", "slimfly:q=3,p=1", "--routing", "fatpaths:layers=3,rho=0.7", "h0", "h9")
-    found = json_of(weft(*argv, "--json"))
-    assert [(each["layer"], each["share"]) for each in found["choices"]] == [
+    answer = json_of(weft(*argv, "--json"))
+    assert [(each["layer"], each["share"]) for each in answer["choices"]] == [
         (layer, 1 / 3) for layer in range(3)
     ]
     lines = weft(*argv)[1].splitlines()
@@ -312,13 +316,13 @@ def test_a_crossbar_hop_needs_both_of_its_links(weft):
 
 
 def test_bfs_goes_around_what_stops_dr(weft):
-    found = json_of(
+    answer = json_of(
         weft(
             "route", "dcell:n=4,k=1", "--routing", "bfs", "h0", "h19", "--fail", "h3-h16", "--json"
         )
     )
-    assert found["hops"] == 4
-    assert (found["path"][0], found["path"][-1]) == ("h0", "h19")
+    assert answer["hops"] == 4
+    assert (answer["path"][0], answer["path"][-1]) == ("h0", "h19")
 
 
 @pytest.mark.parametrize("scheme", ["pr-gpe", "pr-gpi", "pr-gp0", "dfr:b=0"])
@@ -601,8 +605,8 @@ def test_plot_without_a_name_draws_whatever_is_stored(weft, quick_experiment, re
 
 def test_compare_gives_ratios_of_runs_that_agree_in_the_rest(weft, quick_experiment, tmp_path):
     assert weft("run", "quick", "--json")[0] == 0
-    found = json_of(weft("compare", "quick", "size=1", "size=3", "--json"))
-    assert found == [
+    comparison = json_of(weft("compare", "quick", "size=1", "size=3", "--json"))
+    assert comparison == [
         {"figure": "area_bytes", "A": 1, "B": 9, "B/A": pytest.approx(9), "low": pytest.approx(9),
          "high": pytest.approx(9), "pairs": 4, "left_out": 0}
     ]  # fmt: skip
@@ -630,8 +634,8 @@ def test_compare_takes_what_run_took(weft, monkeypatch, quick_experiment):
 def test_compare_takes_other_folders_of_results(weft, quick_experiment, tmp_path, results):
     assert weft("run", "quick", "--set", "size=2")[0] == 0
     assert weft("run", "quick", "--set", "size=2,3", "--results", "other")[0] == 0
-    [found] = json_of(weft("compare", "quick", str(results), "other", "--json"))
-    assert (found["B/A"], found["pairs"]) == (pytest.approx(1), 4)
+    [comparison] = json_of(weft("compare", "quick", str(results), "other", "--json"))
+    assert (comparison["B/A"], comparison["pairs"]) == (pytest.approx(1), 4)
     assert weft("run", "quick", "--set", "size=3", "--results", "third")[0] == 0
     says = f"weft: quick: 4 runs of {results} and 4 of third, none of which agree in the rest"
     assert weft("compare", "quick", str(results), "third")[::2] == (2, [says])
@@ -792,14 +796,14 @@ def test_link_loss_is_drawn(weft, tmp_path):
 
 
 def test_list_names_what_there_is(weft, monkeypatch):
-    found = json_of(weft("list", "--json"))
-    assert {"first_light", "link_loss"} <= {one["name"] for one in found["experiments"]}
-    assert {"dcell", "fattree"} <= {one["name"] for one in found["topologies"]}
-    assert {"dr", "bfs", "ecmp"} <= {one["name"] for one in found["routing"]}
+    catalogue = json_of(weft("list", "--json"))
+    assert {"first_light", "link_loss"} <= {one["name"] for one in catalogue["experiments"]}
+    assert {"dcell", "fattree"} <= {one["name"] for one in catalogue["topologies"]}
+    assert {"dr", "bfs", "ecmp"} <= {one["name"] for one in catalogue["routing"]}
     _, out, _ = weft("list")
-    for kind in found.values():
+    for kind in catalogue.values():
         assert all(one["name"] in out for one in kind)
-    assert len(out.splitlines()) == sum(map(len, found.values())) + 4 + 1, (
+    assert len(out.splitlines()) == sum(map(len, catalogue.values())) + 4 + 1, (
         "a line each, four titles, and file:PATH"
     )
     _, schemes_out, _ = weft("list", "schemes")
@@ -870,9 +874,9 @@ def test_a_missing_package_is_one_line_that_says_how_to_get_it(weft, monkeypatch
 def test_what_is_not_foreseen_is_one_line_and_a_file(weft, monkeypatch):
     monkeypatch.setattr(graph_commands, "topo", raising(KeyError("odd")))
     status, _, (line,) = weft("topo", "star:n=4")
-    found = re.fullmatch(r"weft: KeyError: 'odd' \(all of it in (\S+)\)", line)
-    text = Path(found[1]).read_text()
-    Path(found[1]).unlink()
+    match = re.fullmatch(r"weft: KeyError: 'odd' \(all of it in (\S+)\)", line)
+    text = Path(match[1]).read_text()
+    Path(match[1]).unlink()
     assert status == 1
     assert "Traceback" in text
     assert "raise error" in text

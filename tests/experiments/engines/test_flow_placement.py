@@ -73,12 +73,12 @@ def test_flows_go_where_the_reference_puts_them_one_after_another(network, spec,
     )
     with np.errstate(over="ignore"):
         paths, load, virtual = placed_one_by_one(net, chosen, faults, placement)
-    found = net.probe(chosen, faults, placement)
-    assert (found.loads == load).all()
+    answers = net.probe(chosen, faults, placement)
+    assert (answers.loads == load).all()
     lengths = [len(path) - 1 for path in paths if path]
-    assert found.hops.tolist() == np.bincount(lengths).tolist()
-    assert found.lost == paths.count(None)
-    assert bool(found.lost) == faulty
+    assert answers.hops.tolist() == np.bincount(lengths).tolist()
+    assert answers.lost == paths.count(None)
+    assert bool(answers.lost) == faulty
     assert virtual.sum() > 0
 
 
@@ -88,15 +88,15 @@ def test_the_loop_gives_as_plain_python_what_it_gives_as_machine_code():
         net.link_faults(np.random.default_rng(2), fraction=0.1),
         traffic(net, "uniform:flows=150"),
     )
-    found = net.probe(chosen, faults)
+    answers = net.probe(chosen, faults)
     load, hops = np.zeros(net.channels, np.int64), np.zeros(60, np.int64)
     state = PlacementState(load, np.zeros(net.servers, np.int64), np.zeros(40, np.int64))
     part = PairRange(chosen, 0, chosen.total)
     with np.errstate(over="ignore"):
         flow_placement.place(net.rule, net.t, Placement(), part, faults, state, hops)
-    assert found.hops.tolist() == hops[: len(found.hops)].tolist()
-    assert found.lost == hops[LOST]
-    assert (found.loads.reshape(-1) == load).all()
+    assert answers.hops.tolist() == hops[: len(answers.hops)].tolist()
+    assert answers.lost == hops[LOST]
+    assert (answers.loads.reshape(-1) == load).all()
 
 
 def test_a_channel_carries_any_number_of_flows():

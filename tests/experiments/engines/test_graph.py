@@ -69,23 +69,23 @@ def one_by_one(net, routing, chosen, faults=None):
 def test_all_pairs_are_routed_as_one_by_one(spec, routing):
     net = Graph(graph(spec).network, threads=3)
     chosen = uniform(net, 300)
-    found = net.route(policy(routing), chosen, loads=True)
+    routes = net.route(policy(routing), chosen, loads=True)
     hops, _, loads = one_by_one(net, routing, chosen)
-    assert {length: count for length, count in enumerate(found.hops.tolist()) if count} == dict(
+    assert {length: count for length, count in enumerate(routes.hops.tolist()) if count} == dict(
         hops
     )
-    assert found.lost == found.left_out == 0
-    assert found.mean_hops == pytest.approx(
+    assert routes.lost == routes.left_out == 0
+    assert routes.mean_hops == pytest.approx(
         sum(length * count for length, count in hops.items()) / 300
     )
-    crossbar_hops = found.loads[:, 0].sum()
-    assert crossbar_hops == found.loads[:, net.k + 1].sum()
-    assert found.loads.sum() - crossbar_hops == sum(
+    crossbar_hops = routes.loads[:, 0].sum()
+    assert crossbar_hops == routes.loads[:, net.k + 1].sum()
+    assert routes.loads.sum() - crossbar_hops == sum(
         length * count for length, count in hops.items()
     )
     if routing == "dr":
         assert {
-            (int(u), int(p)): int(found.loads[u, p]) for u, p in np.argwhere(found.loads)
+            (int(u), int(p)): int(routes.loads[u, p]) for u, p in np.argwhere(routes.loads)
         } == dict(loads)
 
 
@@ -93,14 +93,14 @@ def test_all_pairs_are_routed_as_one_by_one(spec, routing):
 def test_a_rule_that_is_a_function_is_compiled_into_the_loops():
     net = Graph(graph("delta-dcell:n=4,k=2").network, threads=1)
     chosen = uniform(net, 300)
-    found = net.route(policy("pr-gpi"), chosen, loads=True)
+    routes = net.route(policy("pr-gpi"), chosen, loads=True)
     hops, _, _ = one_by_one(net, "pr-gpi", chosen)
-    assert {length: count for length, count in enumerate(found.hops.tolist()) if count} == dict(
+    assert {length: count for length, count in enumerate(routes.hops.tolist()) if count} == dict(
         hops
     )
     faults = net.link_faults(np.random.default_rng(0), fraction=0.1)
     sources = range(0, net.servers, 20)
-    found = net.shortest(sources, faults)
+    routes = net.shortest(sources, faults)
     rerouted = [
         net.reroute(
             Dfr(b=2),
@@ -116,7 +116,7 @@ def test_a_rule_that_is_a_function_is_compiled_into_the_loops():
         )
         for src in sources
     ]
-    assert [(one.hops.tolist(), one.lost) for one in found] == [
+    assert [(one.hops.tolist(), one.lost) for one in routes] == [
         (one.hops.tolist(), one.lost) for one in rerouted
     ]
 
@@ -177,13 +177,13 @@ def test_connectivity_under_faults_is_that_of_the_routes(spec, routing):
     net = graph(spec)
     faults = net.link_faults(np.random.default_rng(4), fraction=0.15)
     chosen = uniform(net, 300)
-    found = net.route(policy(routing), chosen, faults)
+    routes = net.route(policy(routing), chosen, faults)
     hops, lost, _ = one_by_one(net, routing, chosen, faults)
-    assert {length: count for length, count in enumerate(found.hops.tolist()) if count} == dict(
+    assert {length: count for length, count in enumerate(routes.hops.tolist()) if count} == dict(
         hops
     )
-    assert found.lost == lost
-    assert found.connected_fraction == pytest.approx(1 - lost / 300)
+    assert routes.lost == lost
+    assert routes.connected_fraction == pytest.approx(1 - lost / 300)
 
 
 @pytest.mark.parametrize("spec", SMALL)
@@ -357,12 +357,12 @@ def test_survey_counts_candidates_and_routes_no_longer_than_dimensional_ones():
 def test_breadth_first_search_is_a_lower_bound_that_full_scope_reaches():
     net = graph("ficonn:n=4,k=2")
     faults = net.link_faults(np.random.default_rng(2), fraction=0.1)
-    found = net.shortest(range(net.servers), faults)
+    routes = net.shortest(range(net.servers), faults)
     everything = pairs("all-to-all", net.servers, np.random.default_rng(0))
     whole = net.reroute(Dfr(b=net.k), everything, faults)
-    assert sum(one.lost for one in found) == whole.lost
+    assert sum(one.lost for one in routes) == whole.lost
     total = np.zeros(len(whole.hops), np.int64)
-    for one in found:
+    for one in routes:
         total[: len(one.hops)] += one.hops
     assert total.tolist() == whole.hops.tolist()
     within = net.route(policy("pr-gpe"), everything, faults).hops
@@ -371,15 +371,15 @@ def test_breadth_first_search_is_a_lower_bound_that_full_scope_reaches():
 
 def test_dr_of_all_pairs_has_the_mean_of_its_routes():
     net = graph("ficonn:n=4,k=2")
-    found = net.route(policy("dr"), pairs("all-to-all", net.servers, np.random.default_rng(0)))
+    routes = net.route(policy("dr"), pairs("all-to-all", net.servers, np.random.default_rng(0)))
     lengths = [
         len(dr.route(net.rule, net.network.t, src, dst)) - 1
         for src in range(48)
         for dst in range(48)
         if src != dst
     ]
-    assert found.mean_hops == pytest.approx(np.mean(lengths))
-    assert found.sd_hops == pytest.approx(np.std(lengths))
+    assert routes.mean_hops == pytest.approx(np.mean(lengths))
+    assert routes.sd_hops == pytest.approx(np.std(lengths))
 
 
 @pytest.mark.parametrize("how", ["stretches", "channels", "balanced", "dfr"])
@@ -425,11 +425,11 @@ def test_flows_are_counted_in_parts_as_at_once(monkeypatch):
 
 
 def test_batches_cover_everything_once_and_grow():
-    found = list(batches(10_000_000))
-    assert found[0][0] == 0
-    assert found[-1][1] == 10_000_000
-    assert all(a[1] == b[0] for a, b in pairwise(found))
-    assert all(last - first <= max(1 << 14, first // 64) for first, last in found)
+    ranges = list(batches(10_000_000))
+    assert ranges[0][0] == 0
+    assert ranges[-1][1] == 10_000_000
+    assert all(a[1] == b[0] for a, b in pairwise(ranges))
+    assert all(last - first <= max(1 << 14, first // 64) for first, last in ranges)
     assert list(batches(0)) == []
     assert list(batches(3)) == [(0, 1), (1, 2), (2, 3)]
     assert next(batches(100_000)) == (0, 390)

@@ -35,8 +35,8 @@ def all_pairs(topology):
 @pytest.mark.parametrize("routing", ["dr", "bfs"])
 def test_the_pairs_that_are_not_connected_are_the_lost_ones(routing):
     topology = damage("dcell:n=4,k=1", 1)
-    found = lengths(topology, routing, all_pairs(topology))
-    assert set(all_pairs(topology)) - set(found) == lost_pairs(routing, topology)
+    hops = lengths(topology, routing, all_pairs(topology))
+    assert set(all_pairs(topology)) - set(hops) == lost_pairs(routing, topology)
 
 
 @pytest.mark.parametrize("spec", ["dcell:n=4,k=1", "beta-dcell:n=3,k=1", "ficonn:n=4,k=1"])
@@ -67,13 +67,13 @@ def test_proxies_connect_whom_any_live_route_connects_and_the_shortest_counts(
 
 def test_dfr_connects_as_many_as_the_compiled_engine_says():
     topology = damage("dcell:n=4,k=1", 3, fraction=0.4)
-    found = lengths(topology, "dfr:b=1,retry=2", all_pairs(topology))
+    hops = lengths(topology, "dfr:b=1,retry=2", all_pairs(topology))
     net = graph(topology.spec)
     every = pairs("all-to-all", net.servers, np.random.default_rng(0))
     down = np.frombuffer(dead_channels(topology, net.network), np.uint8)
     tally = net.reroute(Dfr(b=1, retry=2), every, Faults(down, NO_FAULTS.servers))
-    assert len(found) == tally.connected < len(all_pairs(topology))
-    assert sum(found.values()) / len(found) == pytest.approx(tally.mean_hops)
+    assert len(hops) == tally.connected < len(all_pairs(topology))
+    assert sum(hops.values()) / len(hops) == pytest.approx(tally.mean_hops)
 
 
 def test_nothing_is_compiled_for_the_pairs_of_a_small_network():
@@ -140,9 +140,9 @@ def test_only_schemes_that_ask_get_a_budget_and_what_is_given_stays():
 
 def test_the_pairs_of_a_dead_server_are_lost():
     topology = fail_nodes(build("dcell:n=4,k=1"), [7])
-    found = lengths(topology, "pr-gpi", all_pairs(topology))
-    assert not [pair for pair in found if 7 in pair]
-    assert len(found) == 19 * 18
+    hops = lengths(topology, "pr-gpi", all_pairs(topology))
+    assert not [pair for pair in hops if 7 in pair]
+    assert len(hops) == 19 * 18
 
 
 def test_both_ways_needs_both():

@@ -121,10 +121,10 @@ def test_uniform_traffic_reaches_every_other_host_about_as_often() -> None:
 
 def test_off_diagonals_and_stencils_are_offsets() -> None:
     assert workloads.pairs("off-diagonal:c=3", 5, rng()) == [(0, 3), (1, 4), (2, 0), (3, 1), (4, 2)]
-    found = Counter(
+    counts = Counter(
         (dst - src) % 100 for src, dst in workloads.pairs("stencil:offset=42", 100, rng())
     )
-    assert found == {1: 100, 99: 100, 42: 100, 58: 100}
+    assert counts == {1: 100, 99: 100, 42: 100, 58: 100}
 
 
 @pytest.mark.parametrize("hosts", [8, 12, 100])
@@ -141,8 +141,8 @@ def test_a_shuffle_rotates_bits(hosts: int) -> None:
 
 def test_a_random_mapping_renames_hosts() -> None:
     chosen = workloads.pairs("off-diagonal:c=1", 50, rng())
-    found = workloads.mapped(rng(), 50, chosen)
-    assert found != chosen
-    assert sorted(src for src, _ in found) == sorted(dst for _, dst in found) == list(range(50))
-    place = [src for src, _ in found]
-    assert found == [(place[src], place[dst]) for src, dst in chosen]
+    hosts = workloads.mapped(rng(), 50, chosen)
+    assert hosts != chosen
+    assert sorted(src for src, _ in hosts) == sorted(dst for _, dst in hosts) == list(range(50))
+    place = [src for src, _ in hosts]
+    assert hosts == [(place[src], place[dst]) for src, dst in chosen]

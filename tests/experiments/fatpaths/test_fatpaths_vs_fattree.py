@@ -213,6 +213,6 @@ def test_it_runs_on_the_kernel(routing, frame_bytes):
         frame_bytes=str(frame_bytes),
     )
     fatpaths_vs_fattree.check(run)
-    found = fatpaths_vs_fattree.measure(run).figures
-    assert found["flows"] > 5
-    assert found["unfinished"] == found["queue_drops"] == found["given_up"] == 0
+    figures = fatpaths_vs_fattree.measure(run).figures
+    assert figures["flows"] > 5
+    assert figures["unfinished"] == figures["queue_drops"] == figures["given_up"] == 0

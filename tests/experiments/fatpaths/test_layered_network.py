@@ -163,12 +163,12 @@ def test_long_flows_that_begin_in_the_second_half_are_told_apart_and_what_tcp_kn
         flow(5.0, 300, 1.0, retransmissions=4),
         flow(7, 4, 0.5),
     )
-    found = fatpaths_fct.times(FlowResults(each, 10.0, 0.0, "reno", {}), 0.25, 10.0)
-    assert found["long_mean_ms"] == pytest.approx(5000)
-    assert found["warm_long_mean_ms"] == found["warm_long_p99_ms"] == pytest.approx(1000)
-    assert found["short_mean_ms"] == pytest.approx(500)
-    assert found["timeouts"] == [2, 0, 0, 0]
-    assert found["repeated"] == [0, 0, 4, 0]
+    times_ms = fatpaths_fct.times(FlowResults(each, 10.0, 0.0, "reno", {}), 0.25, 10.0)
+    assert times_ms["long_mean_ms"] == pytest.approx(5000)
+    assert times_ms["warm_long_mean_ms"] == times_ms["warm_long_p99_ms"] == pytest.approx(1000)
+    assert times_ms["short_mean_ms"] == pytest.approx(500)
+    assert times_ms["timeouts"] == [2, 0, 0, 0]
+    assert times_ms["repeated"] == [0, 0, 4, 0]
 
 
 def small(experiment, **instead):
@@ -193,12 +193,12 @@ def test_small_runs_measure_and_are_drawn():
     for scheme in ("ecmp", "fatpaths:layers=3,trigger=cut,start=random,rho=0.7"):
         run = small(fatpaths_fct, scheme=scheme, size_fraction=0.02, ecn_packets=5)
         result = fatpaths_fct.measure(run)
-        found = result.figures
-        assert found["flows"] == len(found["times_ms"]) > 5
-        assert found["unfinished"] == 0
-        assert (found["layer_flows"] is None) == (scheme == "ecmp")
-        assert (found["first_layer_fraction"] or 0) < 1
-        rows.append({**run.parameters, **found, "fidelity": result.fidelity, "seed": 0})
+        figures = result.figures
+        assert figures["flows"] == len(figures["times_ms"]) > 5
+        assert figures["unfinished"] == 0
+        assert (figures["layer_flows"] is None) == (scheme == "ecmp")
+        assert (figures["first_layer_fraction"] or 0) < 1
+        rows.append({**run.parameters, **figures, "fidelity": result.fidelity, "seed": 0})
     fatpaths_fct.EXPERIMENT.plot(rows, Figure())
     run = small(flowlet_gaps, frame_bytes=9000, rate_mbps=60)
     result = flowlet_gaps.measure(run)

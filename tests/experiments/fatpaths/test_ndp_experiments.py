@@ -12,10 +12,10 @@ from weft.topologies.core.link import Mbps
 
 def rows_of(experiment, engine="packet", **given):
     runs = experiment.runs(given, seeds=1, engines=[engine])
-    found = [(run, experiment.measure(run)) for run in runs]
+    results = [(run, experiment.measure(run)) for run in runs]
     return [
         {**run.parameters, "engine": engine, "fidelity": result.fidelity, **result.figures}
-        for run, result in found
+        for run, result in results
     ]
 
 

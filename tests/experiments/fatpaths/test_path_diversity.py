@@ -144,11 +144,11 @@ def test_disjoint_paths_are_bounded_by_flows(spec):
     graph = RouterGraph.of(build(spec))
     plain = networkx_graph(graph)
     pairs = path_diversity.random_pairs(graph, 40, rng())
-    found = path_diversity.disjoint_paths(graph, pairs[:, :1], pairs[:, 1:], graph.routers)
+    counts = path_diversity.disjoint_paths(graph, pairs[:, :1], pairs[:, 1:], graph.routers)
     cuts = np.array([nx.edge_connectivity(plain, a, b) for a, b in pairs.tolist()])
-    assert (found <= cuts).all()
-    assert (2 * found >= cuts).all()
-    assert (found == cuts).mean() > 0.5
+    assert (counts <= cuts).all()
+    assert (2 * counts >= cuts).all()
+    assert (counts == cuts).mean() > 0.5
 
 
 def test_every_path_counts_in_networks_with_known_ones():

@@ -284,9 +284,9 @@ def test_a_link_is_degraded_from_the_command_line():
             in weft("degrade", "--run", name, "--tell", "h0-e0.0", "2mbit", status=2).stderr
         )
     finally:
-        for found in run.runs():
-            if found.id == name:
-                clean.remove(found)
+        for record in run.runs():
+            if record.id == name:
+                clean.remove(record)
 
 
 def table(experiment, figures, **instead):

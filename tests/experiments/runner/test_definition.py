@@ -161,9 +161,9 @@ def test_one_network_has_one_name():
 
 
 def test_every_experiment_is_found_and_complete():
-    found = definition.discover()
-    assert {"first_light", "link_loss"} <= set(found)
-    for name, experiment in found.items():
+    experiments = definition.discover()
+    assert {"first_light", "link_loss"} <= set(experiments)
+    for name, experiment in experiments.items():
         assert experiment.name == name
         assert set(experiment.engines) <= set(definition.ENGINES)
         assert experiment.question.endswith("?")

@@ -389,9 +389,11 @@ def test_the_quarter_that_keeps_to_its_path_lies_between_the_two_tie_rules() -> 
             "traffic": "random",
         }
         (run,) = ttc_flow.EXPERIMENT.runs(given)
-        found = ttc_flow.measure(run).figures
-        kept[spec] = found["default_path_fraction"]
-        product = (1 - found["up1_redirected_fraction"]) * (1 - found["up2_redirected_fraction"])
+        figures = ttc_flow.measure(run).figures
+        kept[spec] = figures["default_path_fraction"]
+        product = (1 - figures["up1_redirected_fraction"]) * (
+            1 - figures["up2_redirected_fraction"]
+        )
         assert kept[spec] == pytest.approx(product, rel=0.2)
     assert (
         0.05 < kept["ttc:delta=0,tie=redirect"] < 0.25 < kept["ttc:delta=0"] < kept["ttc:delta=2"]

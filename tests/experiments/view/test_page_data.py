@@ -54,9 +54,9 @@ def scheme_names(spec: str, scheme: str, link: LinkSpec | None = LINK) -> list[s
 
 def test_schemes_are_offered_that_the_run_can_change_to() -> None:
     assert scheme_names("dcell:n=3,k=1", "dr") == []
-    found = scheme_names("fattree:k=4", "ttc")
-    assert {"ttc", "drill", "ecmp"} <= set(found)
-    assert "lbsp" not in found
+    names = scheme_names("fattree:k=4", "ttc")
+    assert {"ttc", "drill", "ecmp"} <= set(names)
+    assert "lbsp" not in names
     assert "ttc" not in scheme_names("fattree:k=4", "ecmp", None), (
         "without queues there is nothing to choose by"
     )

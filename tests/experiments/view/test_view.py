@@ -68,9 +68,9 @@ class View:
             connection.putheader(name, value)
         connection.endheaders(data)
         answer = connection.getresponse()
-        found = answer.status, dict(answer.getheaders()), answer.read()
+        reply = answer.status, dict(answer.getheaders()), answer.read()
         connection.close()
-        return found
+        return reply
 
     def do(self, **request: Any) -> dict[str, Any]:
         """The answer to a request as the page makes it."""
@@ -294,8 +294,8 @@ def test_the_web_server_has_no_rights_and_all_ends_with_ctrl_c_or_the_run(tmp_pa
         assert about["NoNewPrivs"] == ["1"]
         limits = Path(f"/proc/{server}/limits").read_text().splitlines()
         for name in ("Max processes", "Max file size"):
-            found = next(line for line in limits if line.startswith(name))
-            assert found.removeprefix(name).split()[:2] == ["0", "0"]
+            limit = next(line for line in limits if line.startswith(name))
+            assert limit.removeprefix(name).split()[:2] == ["0", "0"]
         second = View(first.network, tmp_path)
         also = second.processes()
         second.process.send_signal(signal.SIGINT)
@@ -392,12 +392,12 @@ def told_at_first(view: View) -> list[dict[str, Any]]:
     """Return the events for a page that has just been opened."""
     connection = http.client.HTTPConnection(view.host, timeout=20)
     connection.request("GET", "/events", headers=view.bearer)
-    answer, found = connection.getresponse(), []
-    while not found or found[-1]["event"] != "history":
+    answer, lines = connection.getresponse(), []
+    while not lines or lines[-1]["event"] != "history":
         if (line := answer.readline()).startswith(b"data: "):
-            found.append(json.loads(line[6:]))
+            lines.append(json.loads(line[6:]))
     connection.close()
-    return found
+    return lines
 
 
 # How many nodes the hint of each server covers, with the pointer on that server.

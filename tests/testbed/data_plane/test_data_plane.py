@@ -382,10 +382,10 @@ def test_marking_begins_where_it_was_asked_to(slow: Fabric) -> None:
 def test_pings_and_traceroutes_work_through_every_scheme(fast: Fabric, spec: str) -> None:
     fast.plane.set_scheme(spec)
     assert ping(fast.network, all_pairs(fast.network), count=4, retries=2).lost == ()
-    (found,) = trace(fast.network, [(SRC, DST)])
-    assert found.reason is None
-    assert [found.nodes[i] for i in (0, 1, 3, 4)] == [SRC, LEAF, LEAF + 1, DST]
-    assert found.nodes[2] in range(LEAF + 2, LEAF + 6)
+    (route,) = trace(fast.network, [(SRC, DST)])
+    assert route.reason is None
+    assert [route.nodes[i] for i in (0, 1, 3, 4)] == [SRC, LEAF, LEAF + 1, DST]
+    assert route.nodes[2] in range(LEAF + 2, LEAF + 6)
 
 
 def test_packets_spread_as_each_scheme_says(fast: Fabric) -> None:
@@ -393,9 +393,9 @@ def test_packets_spread_as_each_scheme_says(fast: Fabric) -> None:
         fast.plane.set_scheme(spec)
         before = fast.plane.counters()
         table = ping(fast.network, [(SRC, DST)], count=200, interval_ms=0.5)
-        found = fast.uplinks(before)
-        assert sum(found) == sum(result.sent for result in table.pings) == 200
-        return found
+        ports = fast.uplinks(before)
+        assert sum(ports) == sum(result.sent for result in table.pings) == 200
+        return ports
 
     assert over("rr") == [50] * 4
     assert over("dmodk") == [0, 0, 0, 200]

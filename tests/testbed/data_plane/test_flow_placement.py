@@ -58,10 +58,10 @@ def slow() -> Iterator[Fabric]:
 def table(slow: Fabric) -> Iterator[SwitchFlows]:
     """The flows of e0, none at first; flows enter with their first data."""
     slow.plane.set_scheme("dar:elephant_kb=0", seed=1)
-    found = PlaneTables(slow.plane._source).flows(0)
-    yield found
-    for flow in found.read_all():
-        found.forget(flow)
+    flows = PlaneTables(slow.plane._source).flows(0)
+    yield flows
+    for flow in flows.read_all():
+        flows.forget(flow)
 
 
 def frame(
@@ -139,11 +139,11 @@ def test_a_flow_may_begin_where_its_hash_has_it(
     slow: Fabric, table: SwitchFlows, start: str
 ) -> None:
     slow.plane.set_scheme(f"dar:elephant_kb=0,start={start}", seed=1)
-    found = {}
+    ports = {}
     for at in range(40):
-        found[at] = leaves_by(slow, frame(ports=(at, 9)))
-        assert found[at] == hashed_uplink(slow, (at, 9))
-    assert set(found.values()) == set(UPLINKS)
+        ports[at] = leaves_by(slow, frame(ports=(at, 9)))
+        assert ports[at] == hashed_uplink(slow, (at, 9))
+    assert set(ports.values()) == set(UPLINKS)
     assert len(table.read()) == 40
 
 
@@ -450,9 +450,9 @@ def test_the_tables_of_all_switches_are_read_at_once(slow: Fabric, table: Switch
     for at, held in enumerate((table, tables.flows(7), tables.flows(7))):
         held.place(flow_of((at, 4)), 1, at)
     tables.flows(7).place(to_destination(H3), 1, 7)
-    found = tables.all_flows()
-    assert found[0] == table.read()
-    assert {flow: noted.moved_ns for flow, noted in found[7].items()} == {
+    flows = tables.all_flows()
+    assert flows[0] == table.read()
+    assert {flow: noted.moved_ns for flow, noted in flows[7].items()} == {
         flow_of((1, 4)): 1,
         flow_of((2, 4)): 2,
     }

@@ -42,13 +42,13 @@ def expected_paths(net, links, src, dst):
     network, address = net.topology.naming.network, net.topology.naming.address
     down = dead_channels(fail_links(net.topology, links), network)
     flow = tar.flow_hash(address(src), address(dst), UDP, TRACED)
-    found = []
+    paths = []
     for attempt in range(8):
         path, arrives = tar.route(
             network.rule, network.t, down, src, dst, flow=flow, attempt=attempt
         )
-        found.append(path if arrives else None)
-    return found
+        paths.append(path if arrives else None)
+    return paths
 
 
 def flows_of(net, src):
@@ -68,7 +68,7 @@ def wrong(net, links, pairs):
     """
     traces = traceroute.trace(net, pairs, timeout_s=0.3)
     known = {src: flows_of(net, src) for src in {src for src, _ in pairs}}
-    found = []
+    attempts = []
     for trace in traces:
         tried = expected_paths(net, links, trace.src, trace.dst)
         path, attempt = known[trace.src].get(trace.dst, ([], 0))
@@ -78,8 +78,8 @@ def wrong(net, links, pairs):
             fits = path == tried[attempt] and list(trace.nodes) == path[: len(trace.nodes)]
             fits = fits and (trace.reason is None or trace.reason.startswith("no answer"))
         if not fits:
-            found.append((trace, path, attempt))
-    return found
+            attempts.append((trace, path, attempt))
+    return attempts
 
 
 def test_every_flow_takes_the_path_that_its_probe_found_also_with_a_tenth_of_the_links_dead(

@@ -107,8 +107,8 @@ class Kernel:
 
 
 def longest(table: dict[Prefix, Ports], address: int) -> Ports:
-    found = [prefix for prefix in table if prefix.holds(address)]
-    return table[max(found, key=lambda prefix: prefix.length)] if found else ()
+    prefixes = [prefix for prefix in table if prefix.holds(address)]
+    return table[max(prefixes, key=lambda prefix: prefix.length)] if prefixes else ()
 
 
 def remove_port(groups: Groups, port: int) -> None:

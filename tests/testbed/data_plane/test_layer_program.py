@@ -177,9 +177,9 @@ def test_applications_see_plain_addresses(
     assert "DIFFERENT" not in said
     # of a path that changes with every packet nothing is seen
     program.set(program.settings() | {"gap_us": 1 << 24})
-    (found,) = trace(fast, [(SRC, DST)])
-    assert found.nodes[-1] == DST
-    assert not found.reason
+    (route,) = trace(fast, [(SRC, DST)])
+    assert route.nodes[-1] == DST
+    assert not route.reason
     table = flows.run(
         fast,
         [Flow(0.0, SRC, DST, 300_000)],
@@ -227,17 +227,17 @@ def test_a_gap_draws_another_layer(
         for _ in range(200):
             clock.sleep(2e-6)  # under the virtual clock sending takes no time
             sender.sendto(b"x" * 100, ("10.0.17.0", 9001))
-    found = since(program, before)
-    assert found.gaps >= 199
-    assert all(packets > 10 for packets in found.packets[:LAYERS])
+    counts = since(program, before)
+    assert counts.gaps >= 199
+    assert all(packets > 10 for packets in counts.packets[:LAYERS])
     program.set(OFF | {"trigger": Trigger.GAP, "gap_us": 1 << 24})
     before = program.counters()
     with udp(fast, SRC) as sender:
         for _ in range(200):
             sender.sendto(b"x" * 100, ("10.0.17.0", 9001))
-    found = since(program, before)
-    assert found.gaps == 0
-    assert found.packets[0] >= 200
+    counts = since(program, before)
+    assert counts.gaps == 0
+    assert counts.packets[0] >= 200
 
 
 def test_flows_between_two_hosts_take_layers_in_turn(
@@ -252,9 +252,9 @@ def test_flows_between_two_hosts_take_layers_in_turn(
             with udp(fast, SRC) as sender:
                 for _ in range(10):
                     sender.sendto(b"x", ("10.0.17.0", 9002))
-            found = since(program, before)
-            assert (found.flows, sum(found.packets), max(found.packets)) == (1, 10, 10)
-            taken.append(found.packets.index(10))
+            counts = since(program, before)
+            assert (counts.flows, sum(counts.packets), max(counts.packets)) == (1, 10, 10)
+            taken.append(counts.packets.index(10))
     assert all((layer + 1) % LAYERS == after for layer, after in pairwise(taken))
 
 
@@ -307,10 +307,10 @@ def test_congestion_draws_another_layer(
             slow, wanted, flows.FlowOptions(deadline_s=20.0, congestion_control="reno")
         )
         assert table.unfinished == 0
-        found = since(program, before)
-        assert (getattr(found, counter) > 0) == active
-        assert sum(found[2:]) == getattr(found, counter)
-        assert active or found.packets[0] == sum(found.packets)
+        counts = since(program, before)
+        assert (getattr(counts, counter) > 0) == active
+        assert sum(counts[2:]) == getattr(counts, counter)
+        assert active or counts.packets[0] == sum(counts.packets)
 
 
 def ask(net: RunningNetwork, src: int, dst: int, times: int) -> None:
@@ -342,10 +342,10 @@ def test_a_drained_flow_draws_another_layer_and_none_of_its_packets_is_late(
     before = program.counters()
     with Reordering(slow) as watched:
         ask(slow, src, dst, times=40)
-    found = since(program, before)
-    assert found.drains >= 39  # before each message but the first, and within long ones
-    assert sum(found[2:]) == found.drains
-    assert all(found.packets[:LAYERS])
+    counts = since(program, before)
+    assert counts.drains >= 39  # before each message but the first, and within long ones
+    assert sum(counts[2:]) == counts.drains
+    assert all(counts.packets[:LAYERS])
     assert watched.table.total("received") > 40 * 20
     assert watched.table.total("late") == 0
 

@@ -58,10 +58,10 @@ def map_routes(net: RunningNetwork, name: str) -> dict[Prefix, tuple[int, ...]]:
     node = net.topology.naming.node(name)
     of = {net.ifindex(node, port): port for port, *_ in net.topology.ports(node)}
     with DataPlane.open(net) as plane:
-        found = plane.groups[node].table()
+        table = plane.groups[node].table()
     return {
         prefix: tuple(of[index] for index in ports)
-        for prefix, ports in found.items()
+        for prefix, ports in table.items()
         if prefix.length < 32
     }
 

@@ -63,8 +63,8 @@ def steer_by(net, src, dst, copy):
 
 
 def the_path(net, src, dst):
-    (found,) = traceroute.trace(net, [(src, dst)])
-    return list(found.nodes), found.reason
+    (route,) = traceroute.trace(net, [(src, dst)])
+    return list(route.nodes), route.reason
 
 
 def test_a_packet_takes_the_way_it_is_steered_and_each_hop_can_be_seen(steered_net):
@@ -204,14 +204,14 @@ def test_daemons_steer_every_pair_by_the_path_that_they_chose(network, spec):
     pairs = [(src, dst) for src, dst in pairs if proxy.parting(ccrdn.t, src, dst).level]
 
     def choices():
-        found = {}
+        numbers = {}
         for src in {src for src, _ in pairs}:
             told = control.status(net.identity.directory, f"h{src}")["protocol"]["destinations"]
             for dst in (dst for at, dst in pairs if at == src):
                 if f"h{dst}" not in told or not told[f"h{dst}"]["connected"]:
                     return None
-                found[src, dst] = told[f"h{dst}"]["proxy"]
-        return found
+                numbers[src, dst] = told[f"h{dst}"]["proxy"]
+        return numbers
 
     assert not ping(net, pairs, retries=2).lost
     wait_until("answers", choices)

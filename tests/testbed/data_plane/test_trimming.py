@@ -141,11 +141,11 @@ def address(host: int, network: RunningNetwork) -> tuple[str, int]:
 
 def datagrams(receiver: socket.socket, count: int) -> list[tuple[int, int, int, int]]:
     """Of each of `count` datagrams its first two bytes, its length and its code point."""
-    found = []
+    rows = []
     for _ in range(count):
         payload, extra, _, _ = receiver.recvmsg(2000, 64)
-        found.append((payload[0], payload[1], len(payload), extra[0][2][0] >> 2))
-    return found
+        rows.append((payload[0], payload[1], len(payload), extra[0][2][0] >> 2))
+    return rows
 
 
 def ports(network: RunningNetwork) -> dict[tuple[int, int], PortCounters]:
@@ -170,20 +170,20 @@ def test_two_senders_lose_payload_but_no_header(
         for number in range(20):
             for each, sender in enumerate(senders):
                 sender.sendto(bytes([each, number]) + bytes(PAYLOAD - 2), address(0, star))
-        found = datagrams(receiver, 40)
+        rows = datagrams(receiver, 40)
         trimmed = plane.counters()[3, 0].trimmed - before
-    assert sorted(one[:2] for one in found) == [
+    assert sorted(one[:2] for one in rows) == [
         (each, number) for each in (0, 1) for number in range(20)
     ]
-    headers = [one for one in found if one[2] != PAYLOAD]
+    headers = [one for one in rows if one[2] != PAYLOAD]
     assert {header[2:] for header in headers} == {
         (packets.HEADER_BYTES - 42, packets.TRIMMED_AT_HOST)
     }
     assert 0 < len(headers) == trimmed < 40
-    assert {one[3] for one in found} == {packets.TRIMMABLE, packets.TRIMMED_AT_HOST}
-    first = next(at for at, one in enumerate(found) if one[2] != PAYLOAD)
+    assert {one[3] for one in rows} == {packets.TRIMMABLE, packets.TRIMMED_AT_HOST}
+    first = next(at for at, one in enumerate(rows) if one[2] != PAYLOAD)
     # it overtook data
-    assert any(one[2] == PAYLOAD and one[1] < found[first][1] for one in found[first:])
+    assert any(one[2] == PAYLOAD and one[1] < rows[first][1] for one in rows[first:])
     assert all(
         port.unexplained_drops == port.queue_drops == port.header_drops == 0
         for port in ports(star).values()
@@ -280,22 +280,22 @@ def test_what_the_kernel_holds_is_what_was_planned(star: RunningNetwork) -> None
     read_back.check(star)
     with star.at(3) as at:
         assert tc.shapes(at)[star.ifindex(3, 0)] == tc.DeviceDisciplines(Mbps, 250, None, 200)
-    found = RunningNetwork.open(star.run.id)
+    network = RunningNetwork.open(star.run.id)
     try:
-        assert found.plan.link == LINK
-        impair.set_rate(found, "h2-r0", 500_000)
+        assert network.plan.link == LINK
+        impair.set_rate(network, "h2-r0", 500_000)
         with star.at(3) as at:
             assert tc.shapes(at)[star.ifindex(3, 2)] == tc.DeviceDisciplines(
                 500_000, 250, None, 200
             )
-        impair.set_rate(found, "h2-r0", Mbps)
+        impair.set_rate(network, "h2-r0", Mbps)
         with pytest.raises(ValueError, match="ecmp leaves packets to the kernel, which trims none"):
-            found.change_scheme("ecmp")
-        found.change_scheme("rps")
-        with DataPlane.open(found) as plane:
+            network.change_scheme("ecmp")
+        network.change_scheme("rps")
+        with DataPlane.open(network) as plane:
             assert plane.trims
     finally:
-        found.close()
+        network.close()
 
 
 @pytest.mark.kernel

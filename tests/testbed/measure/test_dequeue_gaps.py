@@ -74,14 +74,14 @@ def test_a_busy_link_keeps_its_time_and_every_packet_is_counted_once(network, mt
         before = counters.snapshot()
         busy(net)
         sent = counters.snapshot().since(before).ports
-        found = monitor.read()
-    assert set(found) == set(sent)
-    assert all(one.packets + one.missed <= sent[index].sent_packets for index, one in found.items())
-    link = found[net.ifindex(0, 1)]
+        gaps = monitor.read()
+    assert set(gaps) == set(sent)
+    assert all(one.packets + one.missed <= sent[index].sent_packets for index, one in gaps.items())
+    link = gaps[net.ifindex(0, 1)]
     assert link.windows > 100
     assert (link.oversize, link.longest_bytes) == (0, mtu_bytes + 14)
     assert link.deviation_percent(50) < 10
-    back = found[net.ifindex(3, 1)]
+    back = gaps[net.ifindex(3, 1)]
     assert back.packets > 0
     assert back.windows == 0  # acknowledgements alone keep no link busy
 
@@ -110,10 +110,10 @@ def test_bundles_of_packets_are_noticed(network):
         subprocess.run(["ethtool", "-K", "h0-eth1", "tso", "on", "gso", "on"], check=True)
     with GapMonitor(net) as monitor:
         busy(net)
-        found = monitor.read()
-    assert found[net.ifindex(0, 1)].oversize > 0
-    assert found[net.ifindex(0, 1)].longest_bytes > 1514
-    assert found[net.ifindex(0, 0)].oversize == 0
+        gaps = monitor.read()
+    assert gaps[net.ifindex(0, 1)].oversize > 0
+    assert gaps[net.ifindex(0, 1)].longest_bytes > 1514
+    assert gaps[net.ifindex(0, 0)].oversize == 0
 
 
 @pytest.mark.kernel

@@ -75,8 +75,8 @@ def test_guests_time_is_part_of_user_time_and_not_counted_twice(monkeypatch):
         *fields.values(), 4.0, 6.0, 1.0
     )
     monkeypatch.setattr(psutil, "cpu_times", lambda: told)
-    found = host_load.read({})
-    assert (found.processors_s, found.steal_s) == (sum(fields.values()) + 4.0, 4.0)
+    load = host_load.read({})
+    assert (load.processors_s, load.steal_s) == (sum(fields.values()) + 4.0, 4.0)
 
 
 def test_memory_is_shared_out():

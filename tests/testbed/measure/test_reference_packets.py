@@ -56,11 +56,11 @@ class TestOnTheKernel:
         length."""
         link = LinkSpec(rate_bps=rate_bps, queue_packets=20, delay_us=delay_us, mtu_bytes=mtu_bytes)
         net = network(topology, link, scheme)
-        found = deviations(net)
-        assert set(found) == set(ports(net))
-        assert max(one.gap_ns for one in found.values()) <= 1
-        assert {one.delay_ns for one in found.values()} == {0}
-        assert {one.packets for one in found.values()} == {0}
+        late_us = deviations(net)
+        assert set(late_us) == set(ports(net))
+        assert max(one.gap_ns for one in late_us.values()) <= 1
+        assert {one.delay_ns for one in late_us.values()} == {0}
+        assert {one.packets for one in late_us.values()} == {0}
 
     @pytest.mark.parametrize(
         ("topology", "scheme"), [("star:n=2", "static"), ("dcell:n=3,k=1", "dfr")]
@@ -96,8 +96,8 @@ class TestOnTheKernel:
         port = one.port._replace(**claimed)
         wrong = {index: one._replace(port=port, arriving=port.capacity)}
         monkeypatch.setattr(reference_packets, "_planned", lambda net: {**true, **wrong})
-        found = deviations(net)[index]
-        assert found._replace(gap_ns=round(found.gap_ns)) == off
+        late_us = deviations(net)[index]
+        assert late_us._replace(gap_ns=round(late_us.gap_ns)) == off
         with Fidelity(net) as watch:
             pass
         assert (watch.verdict, watch.report.clock) == (FAIL, "virtual")

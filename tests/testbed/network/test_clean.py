@@ -36,12 +36,12 @@ def test_those_with_the_mark_and_those_in_a_namespace_of_the_run_are_ended(spare
         sleeper(env=unmarked_environment()),
     ]
     try:
-        found = clean.processes("testrun", [spare_netns.name, "weft.gone.h0"])
-        assert sorted(found) == sorted([inside.pid, marked.pid])
-        clean.kill(found)
+        pids = clean.processes("testrun", [spare_netns.name, "weft.gone.h0"])
+        assert sorted(pids) == sorted([inside.pid, marked.pid])
+        clean.kill(pids)
         assert inside.wait(10) == marked.wait(10) == -9
         assert [other.poll() for other in others] == [None, None]
-        clean.kill(found)  # who has ended already is no failure
+        clean.kill(pids)  # who has ended already is no failure
     finally:
         for process in (inside, marked, *others):
             process.kill()

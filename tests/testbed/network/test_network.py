@@ -73,13 +73,13 @@ def test_the_dry_run_makes_the_same_network_as_netlink(network, spec):
             assert state(names[node]) == state(ours.plan.namespace(node))
             for name in (names[node], ours.plan.namespace(node)):
                 wanted = ours.plan.sysctls(node)
-                found = run_in_netns(
+                output = run_in_netns(
                     name,
                     "sysctl",
                     "--values",
                     *(f"net.{path.replace('/', '.')}" for path in wanted),
                 )
-                assert found.split() == list(wanted.values())
+                assert output.split() == list(wanted.values())
     finally:
         clean.remove(kept.run)
         kept.release()
@@ -304,16 +304,16 @@ def test_host_links_have_a_rate_of_their_own_in_the_kernel_and_in_what_is_told(n
     assert status["link"] == asdict(LINK)
     assert status["host_link"] == asdict(host_link)
     assert smallest_queue(one) == 50
-    found = RunningNetwork.open(one.run.id)
-    read_back.check(found)
-    assert found.plan.host_link == host_link
-    impair.set_rate(found, "h0-e0.0", Mbps)
+    other = RunningNetwork.open(one.run.id)
+    read_back.check(other)
+    assert other.plan.host_link == host_link
+    impair.set_rate(other, "h0-e0.0", Mbps)
     with pytest.raises(
         Mismatch,
         match=r"planned .*rate_bps=5000000, queue_packets=50.* rate 1000000 bit/s, queue 50",
     ):
-        read_back.check(found)
-    found.close()
+        read_back.check(other)
+    other.close()
 
 
 @pytest.mark.kernel

@@ -80,9 +80,9 @@ def test_a_ring_keeps_the_newest_files_and_each_can_be_read(tmp_path: Path) -> N
     paths = sorted(tmp_path.iterdir())
     assert len(paths) == 3
     assert all(path.stat().st_size <= 1000 + 40 for path in paths)
-    found = [int.from_bytes(packet.data[:2], "big") for path in paths for packet in read(path)]
-    assert found == list(range(found[0], 40))
-    assert found[0] > 0
+    numbers = [int.from_bytes(packet.data[:2], "big") for path in paths for packet in read(path)]
+    assert numbers == list(range(numbers[0], 40))
+    assert numbers[0] > 0
 
 
 def test_what_is_no_capture_is_refused(tmp_path: Path) -> None:

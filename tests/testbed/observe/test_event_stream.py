@@ -107,9 +107,9 @@ def test_links_tell_how_they_failed_and_at_which_rate_they_run(heard: Heard) -> 
 
 def told_at_first(net: RunningNetwork) -> list[Event]:
     stream = EventStream(net, pairs=0)
-    found = stream.first()
+    events = stream.first()
     stream.close()
-    return found
+    return events
 
 
 @pytest.mark.kernel

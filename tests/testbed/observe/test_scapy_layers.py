@@ -31,21 +31,21 @@ from weft.testbed.observe.scapy_layers import ENTRIES, LAYERS, Seal, Weft
 def message_values(packet: Any) -> dict[str, Any]:
     """Return the dissected message of a `Weft` packet."""
     message = packet.payload
-    found = {"message": message.name, **values(message)}
+    fields = {"message": message.name, **values(message)}
     if Seal in packet:
-        found["seal"] = {
+        fields["seal"] = {
             name: value
             for name, value in values(packet[Seal]).items()
             if not name.startswith("tag")
         }
-    return found
+    return fields
 
 
 def values(packet: Any) -> dict[str, Any]:
-    found = {field.name: packet.getfieldval(field.name) for field in packet.fields_desc}
+    fields = {field.name: packet.getfieldval(field.name) for field in packet.fields_desc}
     return {
         key: list(map(values, value)) if isinstance(value, list) else value
-        for key, value in found.items()
+        for key, value in fields.items()
     }
 
 

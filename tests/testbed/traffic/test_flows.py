@@ -295,8 +295,8 @@ def test_settings_reach_every_host(network: Callable[..., RunningNetwork]) -> No
     net = network("star:n=3", LINK)
     tcp.tune(net, {"ipv4/tcp_min_rtt_wlen": "0", "ipv4/tcp_ecn": "1"})
     for host in range(3):
-        found = tcp.tcp_sysctls(net, host)
-        assert (found["tcp_min_rtt_wlen"], found["tcp_ecn"]) == ("0", "1")
+        sysctls = tcp.tcp_sysctls(net, host)
+        assert (sysctls["tcp_min_rtt_wlen"], sysctls["tcp_ecn"]) == ("0", "1")
     with pytest.raises(OSError, match=r"sysctl net.ipv4.tcp_ecn=x"):
         tcp.tune(net, {"ipv4/tcp_ecn": "x"})
 

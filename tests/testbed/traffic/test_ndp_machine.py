@@ -88,10 +88,10 @@ class Both:
         self.same()
 
     def poll(self, now):
-        found = self.one.poll(now)
-        assert found == self.other.poll(now)
+        frames = self.one.poll(now)
+        assert frames == self.other.poll(now)
         self.same()
-        return found
+        return frames
 
     def deadline(self):
         assert self.one.deadline() == self.other.deadline()

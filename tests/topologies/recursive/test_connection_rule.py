@@ -23,9 +23,9 @@ def add_family(monkeypatch):
 
     def add(name, rule):
         monkeypatch.setitem(generalized.FAMILY_MODULES, name, "recursive.generalized")
-        found = generalized.add(generalized.family(name, rule, summary="a test's", source="none"))
+        family = generalized.add(generalized.family(name, rule, summary="a test's", source="none"))
         require_matching.cache_clear()
-        return found
+        return family
 
     yield add
     for number in set(FAMILY) - before:

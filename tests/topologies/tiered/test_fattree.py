@@ -40,7 +40,7 @@ def test_links_are_those_of_equation_1(n, d):
     topology = build(f"fattree:n={n},d={d}")
     topology.check()
     lower, hosts = 2 * d ** (n - 1), 2 * d**n
-    found = []
+    links = []
     for (a, port_a, b, port_b), tier in zip(
         topology.links.tolist(), topology.level.tolist(), strict=True
     ):
@@ -48,8 +48,8 @@ def test_links_are_those_of_equation_1(n, d):
             assert (b, port_b) == (hosts + a // d, a % d)
         else:
             s, t = a - hosts - (tier - 1) * lower, b - hosts - tier * lower
-            found.append((tier, s, port_a - d, t, port_b))
-    assert sorted(found) == sorted(written_links(n, d))
+            links.append((tier, s, port_a - d, t, port_b))
+    assert sorted(links) == sorted(written_links(n, d))
 
 
 @pytest.mark.parametrize(("n", "d"), FORMS)
