@@ -219,9 +219,9 @@ def test_a_strict_script_sees_types(weft, tmp_path):
 @pytest.mark.parametrize("program", ["data_plane/select_blind", "measure/fidelity"])
 def test_programs_are_the_same_for_every_processor(program, tmp_path):
     """So a wheel needs one of each; with compile-once, libbpf adapts them to the kernel."""
-    made = f"testbed/{program}.bpf.o"
+    object_file = f"testbed/{program}.bpf.o"
     said = subprocess.run(
-        ["make", "--dry-run", "--always-make", "--old-file=.venv/.ready", made],
+        ["make", "--dry-run", "--always-make", "--old-file=.venv/.ready", object_file],
         cwd=ROOT, capture_output=True, text=True, check=True,
     ).stdout  # fmt: skip
     (command,) = [line for line in said.splitlines() if line.startswith("clang")]

@@ -131,16 +131,16 @@ parser = cache(cli.parser)
 def check_words(words: list[str]) -> None:
     """ValueError unless there is such a command, with all that it names."""
     with contextlib.suppress(SystemExit):  # of --help
-        given = parser().parse_args(words)
-        check(given)
+        arguments = parser().parse_args(words)
+        check(arguments)
         if words[0] in ("uml", "mn") and "weft" in words[1:]:
             check_words(words[words.index("weft") + 1 :])
 
 
-def check(given: argparse.Namespace) -> None:
+def check(arguments: argparse.Namespace) -> None:
     """ValueError unless experiments, parameters, networks and schemes that `given` names are
     there."""
-    values = vars(given)
+    values = vars(arguments)
     name = values.get("experiment")
     if name and not {name, *re.findall(r"\w+", " ".join(values.get("set") or []))} & {*OF_EXAMPLES}:
         definition.find(name).values(definition.assignments(values.get("set") or []))

@@ -37,9 +37,9 @@ def program_names(tree: ast.AST) -> Iterator[str]:
             and node.func.attr in STARTERS
         ):
             continue
-        of = node.func.value
+        owner = node.func.value
         if (
-            not (isinstance(of, ast.Name) and of.id in ("subprocess", "shutil", "os"))
+            not (isinstance(owner, ast.Name) and owner.id in ("subprocess", "shutil", "os"))
             or not node.args
         ):
             continue

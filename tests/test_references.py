@@ -28,12 +28,12 @@ def ends_of(files: tuple[str, ...]) -> frozenset[str]:
 def missing(text: str, files: tuple[str, ...]) -> list[str]:
     """Names of Python files in `text` that are no file's own name, and no path's end, among
     `files`."""
-    made = set(MADE.findall(text))
+    created = set(MADE.findall(text))
     return [
         name
         for name in NAMED.findall(text)
         if not name.startswith("/")  # a file of another package
-        and name.lstrip("./") not in made
+        and name.lstrip("./") not in created
         and name.lstrip("./") not in ends_of(files)
     ]
 

@@ -36,25 +36,25 @@ def test_only_what_looks_like_a_daemons_packet_is_altered():
 
 
 def test_what_is_sent_again_is_marked_and_right():
-    made = mark_frame(frame(b"payload"))
-    assert made[PAYLOAD:] == b"payload"
-    assert made[15] == MARK
-    assert made[40:42] == b"\0\0"
-    total = sum(struct.unpack(">10H", made[14:34]))
+    marked_frame = mark_frame(frame(b"payload"))
+    assert marked_frame[PAYLOAD:] == b"payload"
+    assert marked_frame[15] == MARK
+    assert marked_frame[40:42] == b"\0\0"
+    total = sum(struct.unpack(">10H", marked_frame[14:34]))
     assert (total & 0xFFFF) + (total >> 16) == 0xFFFF
 
 
 @pytest.fixture
 def net():
-    with Net("dcell:n=3,k=1", routing="dr:hello_ms=100") as made:
-        yield made
+    with Net("dcell:n=3,k=1", routing="dr:hello_ms=100") as net_:
+        yield net_
 
 
 @pytest.fixture
 def links(net):
-    made = AlteredLinks(net.network, random.Random(1))
-    yield made
-    made.close()
+    altered_links = AlteredLinks(net.network, random.Random(1))
+    yield altered_links
+    altered_links.close()
     for node in range(net.topology.nodes):
         with net.network.at(node) as at:
             assert not tc_filters.blackholes(at)

@@ -66,17 +66,17 @@ def run(file: Path, name: str, commands: Path, *, clock_inside: str | None) -> d
         )
     except subprocess.TimeoutExpired:
         return {"outcome": "fail", "why": f"not finished after {TIMEOUT_S} s"}
-    told = [
+    lines = [
         line.removeprefix("@result ")
         for line in done.stdout.splitlines()
         if line.startswith("@result ")
     ]
-    if not told:
+    if not lines:
         return {
             "outcome": "fail",
             "why": f"no result, status {done.returncode}: {done.stderr[-2000:]}",
         }
-    verdicts: dict[str, str] = json.loads(told[-1])
+    verdicts: dict[str, str] = json.loads(lines[-1])
     return verdicts
 
 
@@ -92,7 +92,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make test-mininet", description=__doc__)
     parser.add_argument("names", nargs="*", help="only tests whose name contains one of these")
     parser.add_argument("--verbose", action="store_true", help="all that a failed test says")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     need_root()
     tests = fetch() / "mininet" / "test"
     netem = all(one.present for one in probe() if one.name in ("netem", "ifb"))
@@ -105,7 +105,7 @@ def main() -> int:
     for file in TESTS:
         for name in names(tests / file):
             method = name.partition(".")[2]
-            if given.names and not any(part in name for part in given.names):
+            if arguments.names and not any(part in name for part in arguments.names):
                 continue
             away = clock_for(method) if inside else None
             began_s = clock.monotonic()
@@ -115,7 +115,7 @@ def main() -> int:
                 else run(tests / file, name, commands, clock_inside=away)
             )
             lines = reason["why"].strip().splitlines()
-            why = "" if not lines else reason["why"] if given.verbose else lines[-1]
+            why = "" if not lines else reason["why"] if arguments.verbose else lines[-1]
             where = f" (User-Mode Linux, {away} clock)" if away else ""
             took_s = clock.monotonic() - began_s
             print(

@@ -146,11 +146,11 @@ def test_what_is_heard_is_said():
 def test_hellos_leave_every_interval_in_phase_even_after_a_stall():
     machine = Neighbourhood(0, {0: [1], 1: [2]}, incarnation=1, phase_fraction=0.5)
     assert len(sends(machine.start(1.0))) == 2
-    at = []
+    times_s = []
     for _ in range(4):
-        at.append(machine.deadline)
+        times_s.append(machine.deadline)
         assert len(sends(machine.tick(machine.deadline))) == 2
-    assert at == pytest.approx([1.015, 1.045, 1.075, 1.105])
+    assert times_s == pytest.approx([1.015, 1.045, 1.075, 1.105])
     machine.tick(1.300)
     assert machine.deadline == pytest.approx(1.315)
 

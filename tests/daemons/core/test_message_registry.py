@@ -113,11 +113,11 @@ def body(of: lbsp.LbspBody) -> dict[str, Any]:
     )
 
 
-def check(name: str, payload: bytes, told: dict[str, Any]) -> None:
-    assert dissect(payload) == {"message": name, **told}
+def check(name: str, payload: bytes, fields: dict[str, Any]) -> None:
+    assert dissect(payload) == {"message": name, **fields}
     sealed = dissect(payload + bytes(7) + b"\x05" + bytes(3) + b"\x09" + bytes(SEAL_BYTES - 12))
     assert sealed.pop("seal") == {"number": 5, "sealer": 9, "cookie": 0}
-    assert sealed == {"message": name, **told}
+    assert sealed == {"message": name, **fields}
     for size in (0, 2, len(payload) - 1):
         with pytest.raises(MalformedMessage):
             dissect(payload[:size])
@@ -211,10 +211,10 @@ def test_the_dissector_declares_every_field_and_lists_every_message() -> None:
 TSHARK = shutil.which("tshark")  # setup does not install it
 
 
-def tshark_fields(told: dict[str, Any], path: str) -> dict[str, list[str]]:
+def tshark_fields(fields: dict[str, Any], path: str) -> dict[str, list[str]]:
     """Return the values that tshark should show of a dissected message, in order, by field."""
     found: dict[str, list[str]] = {}
-    for key, value in told.items():
+    for key, value in fields.items():
         if isinstance(value, list):
             for one in value:
                 for name, values in tshark_fields(one, f"{path}.{key}").items():
@@ -265,9 +265,9 @@ def test_wireshark_shows_what_the_codecs_wrote(
     lines = done.stdout.split("\n")[:-1]
     assert len(lines) == len(payloads)
     for line, payload in zip(lines, payloads, strict=True):
-        told = dissect(payload)
-        seal = tshark_fields(told.pop("seal", {}), "weft.seal")
-        expected = tshark_fields(told, f"weft.{told.pop('message')}") | seal
+        fields = dissect(payload)
+        seal = tshark_fields(fields.pop("seal", {}), "weft.seal")
+        expected = tshark_fields(fields, f"weft.{fields.pop('message')}") | seal
         given_ = {
             name: cell.split(",")
             for name, cell in zip(names, line.split("\t"), strict=True)

@@ -39,8 +39,8 @@ def refusal(topology, spec):
 
 
 def test_a_scheme_is_named_with_its_options():
-    chosen, options = scheme("dr:dead=5")
-    assert (chosen.name, options) == ("dr", {"hello_ms": 30, "dead": 5})
+    registration, options = scheme("dr:dead=5")
+    assert (registration.name, options) == ("dr", {"hello_ms": 30, "dead": 5})
     assert scheme("bfs")[1] == {"hello_ms": 30, "dead": 3, "hold_ms": 2, "lifetime_s": 300}
 
 
@@ -111,11 +111,11 @@ def test_every_router_has_a_configuration_of_plain_numbers_and_a_state_machine(s
         assert 0 < config.phase_fraction <= 1
         json.dumps(asdict(config), default=plain)  # a number of an array library is not plain
         assert pickle.loads(pickle.dumps(config)) == config
-        made = make_machine(config, 1)
-        assert made.start(0.0) != []
-        assert made.deadline <= 0.030
+        machine = make_machine(config, 1)
+        assert machine.start(0.0) != []
+        assert machine.deadline <= 0.030
         assert {"neighbours", "routes", "routes_lost", "hellos_sent"} <= set(
-            json.loads(json.dumps(made.status()))
+            json.loads(json.dumps(machine.status()))
         )
 
 
@@ -165,11 +165,11 @@ def test_a_daemon_needs_no_array_library_no_graph_and_no_other_scheme():
         (dcell, "dfr", "dfr"),
         (fabric, "ttc", "shortest_paths"),
     ]:
-        made = pickle.dumps(configure(topology, name)[min(routers(topology))])
+        pickled = pickle.dumps(configure(topology, name)[min(routers(topology))])
         program = (
             "import pickle, sys\n"
             "from weft.daemons.core.registry import machine\n"
-            f"machine(pickle.loads({made!r}), 1).start(0.0)\n"
+            f"machine(pickle.loads({pickled!r}), 1).start(0.0)\n"
             "heavy = {'numpy', 'networkx', 'weft.topologies.core.topology', 'importlib.metadata', "
             "'pkgutil'}\n"
             "rooms = {name.split('.')[2] for name in sys.modules if name.endswith('.scheme') and "

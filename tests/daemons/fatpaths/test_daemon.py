@@ -18,10 +18,10 @@ FIRST_OCTET = 64
 
 @pytest.fixture
 def fabric():
-    made = Simulator(SLIMFLY, SPEC, random=random.Random(1))
-    made.run_until_converged()
-    made.run_for(0.5)
-    return made
+    simulator = Simulator(SLIMFLY, SPEC, random=random.Random(1))
+    simulator.run_until_converged()
+    simulator.run_for(0.5)
+    return simulator
 
 
 def pairs(topology=SLIMFLY):
@@ -63,12 +63,12 @@ def test_every_layer_takes_its_own_path_and_each_route_is_set_once(fabric):
 
 
 def test_status_says_how_the_layers_are(fabric):
-    told = fabric.status(SLIMFLY.servers)
-    assert [each["layer"] for each in told["layers"]] == list(LAYERS)
+    status = fabric.status(SLIMFLY.servers)
+    assert [each["layer"] for each in status["layers"]] == list(LAYERS)
     assert all(
-        (each["own"], each["detours"], each["lost"]) == (17, 0, 0) for each in told["layers"]
+        (each["own"], each["detours"], each["lost"]) == (17, 0, 0) for each in status["layers"]
     )
-    assert told["routes"] == 6 * 18
+    assert status["routes"] == 6 * 18
     dead = router_links(fabric)[0]
     a, _, b, _ = SLIMFLY.links[dead].tolist()
     fabric.fail(dead)

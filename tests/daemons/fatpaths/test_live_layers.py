@@ -21,8 +21,8 @@ CONSTRUCTIONS = ["random", "intree", "past-valiant"]
 def layers_of(spec, name="random", n=4):
     """The graph, its tables as made, and as daemons have them."""
     graph = RouterArrays.of(build(spec))
-    made = construction.layers_of(name, graph, LayerOptions(n), np.random.default_rng(1))
-    return graph, made, LayerTables(packed(made, 30))
+    layers_ = construction.layers_of(name, graph, LayerOptions(n), np.random.default_rng(1))
+    return graph, layers_, LayerTables(packed(layers_, 30))
 
 
 def live_neighbours(graph, dead):
@@ -65,14 +65,14 @@ def walk(found, src, dst):
 @pytest.mark.parametrize("name", CONSTRUCTIONS)
 @pytest.mark.parametrize("spec", SPECS)
 def test_while_all_live_every_hop_is_the_layers_own(spec, name):
-    graph, made, tables = layers_of(spec, name)
+    graph, layers_, tables = layers_of(spec, name)
     assert (tables.first, tables.routers, tables.layers) == (30, graph.routers, 4)
     live = live_neighbours(graph, ())
     for (layer, t), found in hops(tables, live).items():
         for u in range(graph.routers):
             if u != t:
-                assert found[u] == made[layer, t, u] == tables.hop(layer, t, u)
-                assert tables.intact(layer, t, u, live) == len(path(made[layer], u, t)) - 1
+                assert found[u] == layers_[layer, t, u] == tables.hop(layer, t, u)
+                assert tables.intact(layer, t, u, live) == len(path(layers_[layer], u, t)) - 1
 
 
 @pytest.mark.parametrize("seed", range(12))

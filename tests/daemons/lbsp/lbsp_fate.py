@@ -109,13 +109,18 @@ def unreached_pairs(simulator, dead_links, dead_switches):
     layout, servers = topology.naming.layout, topology.servers
     alive = living(topology, dead_links, dead_switches)
     edges = [
-        at for at in routers(topology) if topology.naming.tier(at) == 1 and at not in dead_switches
+        switch
+        for switch in routers(topology)
+        if topology.naming.tier(switch) == 1 and switch not in dead_switches
     ]
     pairs = []
     for dst in edges:
         host = next(peer for _, peer, _, _ in topology.ports(dst) if peer < servers)
         address = layout.address(layout.label_of(host))
-        onward = {at: {hop.node for hop in best(simulator.routes(at), address)} for at in alive}
+        onward = {
+            switch: {hop.node for hop in best(simulator.routes(switch), address)}
+            for switch in alive
+        }
         joined = up_down(topology, alive, dst) - {dst}
         pairs += [
             (src, dst) for src in edges if src in joined and not arrives(src, dst, onward, alive)
@@ -125,7 +130,7 @@ def unreached_pairs(simulator, dead_links, dead_switches):
 
 def living(topology, dead_links, dead_switches):
     """For each switch with power, the neighbours that it has."""
-    reached = {at: set() for at in routers(topology) if at not in dead_switches}
+    reached = {switch: set() for switch in routers(topology) if switch not in dead_switches}
     for link, (a, _, b, _) in enumerate(topology.links.tolist()):
         if topology.level[link] and link not in dead_links and a in reached and b in reached:
             reached[a].add(b)
@@ -147,24 +152,27 @@ def up_down(topology, alive, dst):
     from which what is above `dst` can be climbed to."""
     tier = topology.naming.tier
     rising = {
-        at: tuple(other for other in near if tier(other) > tier(at)) for at, near in alive.items()
+        switch: tuple(other for other in near if tier(other) > tier(switch))
+        for switch, near in alive.items()
     }
     above = distances(rising, dst).keys()
-    return {at for at in alive if tier(at) == 1 and above & distances(rising, at).keys()}
+    return {
+        switch for switch in alive if tier(switch) == 1 and above & distances(rising, switch).keys()
+    }
 
 
 def arrives(src, dst, onward, alive):
     """Return whether every path that a packet may take from `src` ends at `dst`."""
     state = {}
 
-    def follow(at):
-        if at == dst:
+    def follow(switch):
+        if switch == dst:
             return True
-        if at in state:
-            return state[at]  # False while it is on the way: a loop
-        state[at] = False
-        hops = onward[at]
-        state[at] = bool(hops) and all(hop in alive[at] and follow(hop) for hop in hops)
-        return state[at]
+        if switch in state:
+            return state[switch]  # False while it is on the way: a loop
+        state[switch] = False
+        hops = onward[switch]
+        state[switch] = bool(hops) and all(hop in alive[switch] and follow(hop) for hop in hops)
+        return state[switch]
 
     return follow(src)

@@ -45,26 +45,26 @@ def known_failures(simulator, name):
 def failures_known(simulator):
     return {
         name
-        for at in routers(simulator.topology)
-        if known_failures(simulator, name := simulator.topology.naming.name(at))
+        for switch in routers(simulator.topology)
+        if known_failures(simulator, name := simulator.topology.naming.name(switch))
     }
 
 
-def expected_routes(topology, at, *dead):
+def expected_routes(topology, switch, *dead):
     """The routes that the pure function gives."""
     shape = LbspShape.of(topology.naming.layout.radices)
     links = [shape.link(*topology.links[topology.link(name)][[0, 2]].tolist()) for name in dead]
     return {
         prefix: route.ports
-        for prefix, route in lbsp.table(shape, shape.position(at), links).items()
+        for prefix, route in lbsp.table(shape, shape.position(switch), links).items()
     }
 
 
-def ports(simulator, at):
+def ports(simulator, switch):
     """The routes of a switch as ports, those of its hosts left out."""
     return {
         prefix: tuple(hop.port for hop in hops)
-        for prefix, hops in simulator.routes(at).items()
+        for prefix, hops in simulator.routes(switch).items()
         if prefix.length < 32
     }
 
@@ -73,8 +73,8 @@ def ports(simulator, at):
 def test_all_are_reached_and_the_routes_are_the_tables(topology):
     simulator = converge(topology)
     assert not unreached_pairs(simulator, set(), set())
-    for at in routers(topology):
-        assert ports(simulator, at) == expected_routes(topology, at)
+    for switch in routers(topology):
+        assert ports(simulator, switch) == expected_routes(topology, switch)
 
 
 @pytest.mark.parametrize("link", ["e1.0-a1.1", "a1.1-c3"])
@@ -84,19 +84,22 @@ def test_a_failure_is_told_to_all_whom_it_concerns_and_avoided_and_mended(link, 
     simulator.run_for(0.1)
     simulator.fail(FOUR.link(link), silent=silent)
     simulator.run_for(0.100 if silent else 0.002)
-    for at in routers(FOUR):
-        if FOUR.naming.tier(at) < 3:
-            if FOUR.naming.tier(at) == 1:
-                assert known_failures(simulator, FOUR.naming.name(at)) == [link]
-            table = expected_routes(FOUR, at, link)
-            assert {prefix: ports(simulator, at)[prefix] for prefix in table} == table
+    for switch in routers(FOUR):
+        if FOUR.naming.tier(switch) < 3:
+            if FOUR.naming.tier(switch) == 1:
+                assert known_failures(simulator, FOUR.naming.name(switch)) == [link]
+            table = expected_routes(FOUR, switch, link)
+            assert {prefix: ports(simulator, switch)[prefix] for prefix in table} == table
     assert not unreached_pairs(simulator, {FOUR.link(link)}, set())
     simulator.restore(FOUR.link(link))
     simulator.run_until_converged(within_s=0.2)
     assert not failures_known(simulator)
-    for at in routers(FOUR):
-        for prefix, held in ports(simulator, at).items():
-            assert held == expected_routes(FOUR, at)[covering(prefix, expected_routes(FOUR, at))]
+    for switch in routers(FOUR):
+        for prefix, held in ports(simulator, switch).items():
+            assert (
+                held
+                == expected_routes(FOUR, switch)[covering(prefix, expected_routes(FOUR, switch))]
+            )
 
 
 def test_in_the_end_only_hellos_are_sent():
@@ -114,7 +117,7 @@ def test_a_failure_is_told_to_those_whom_it_may_concern_and_not_to_all(link, cou
     simulator.run_for(0.1)
 
     def notice_count():
-        hellos = sum(simulator.status(at)["hellos_sent"] for at in routers(EIGHT))
+        hellos = sum(simulator.status(switch)["hellos_sent"] for switch in routers(EIGHT))
         return simulator.counters["messages"] - hellos
 
     before = notice_count()
@@ -174,7 +177,7 @@ def test_a_switch_that_starts_sets_no_routes_before_its_neighbours_had_time_to_a
 def test_a_network_that_begins_switch_after_switch_is_not_flooded():
     simulator = Simulator(EIGHT, "lbsp", starts_s=one_by_one(EIGHT, 0.6))
     simulator.run_until_converged(within_s=2.0, every_s=0.05)
-    hellos = sum(simulator.status(at)["hellos_sent"] for at in routers(EIGHT))
+    hellos = sum(simulator.status(switch)["hellos_sent"] for switch in routers(EIGHT))
     assert simulator.counters["messages"] == hellos
 
 
@@ -249,10 +252,13 @@ def test_the_hosts_of_an_edge_switch_follow_their_carrier():
 
 def alone(name, states=False):
     """The machine of one switch, without neighbours that answer."""
-    at = node(name)
-    view = configure(FOUR, "lbsp")[at]
+    switch = node(name)
+    view = configure(FOUR, "lbsp")[switch]
     return Lbsp(
-        Neighbourhood(at, dict(view.ports), incarnation=1), SHAPE, view.candidates, incarnation=1
+        Neighbourhood(switch, dict(view.ports), incarnation=1),
+        SHAPE,
+        view.candidates,
+        incarnation=1,
     )
 
 
@@ -268,23 +274,23 @@ def port_to(name, other):
 def test_aggregation_switches_that_choose_alike_change_state_together():
     """Section 5.1; at k = 8 a0.0 and a0.2 do, and a0.1 and a0.3."""
     shape = LbspShape(8, 4, 4)
-    at = EIGHT.naming.node("a0.0")
-    view = configure(EIGHT, "lbsp")[at]
-    machine = Lbsp(Neighbourhood(at, dict(view.ports), incarnation=1), shape, (), incarnation=1)
+    switch = EIGHT.naming.node("a0.0")
+    view = configure(EIGHT, "lbsp")[switch]
+    machine = Lbsp(Neighbourhood(switch, dict(view.ports), incarnation=1), shape, (), incarnation=1)
     machine.start(0.0)
     edge, port = shape.node(SwitchPosition(EDGE, 0, 0)), 0
 
     def hear(number, state, sequence):
         origin = shape.node(SwitchPosition(AGGREGATION, 0, number))
-        payload = messages.encode(Notice(edge, at, origin, sequence, 1000, 0, Crowding(state)))
+        payload = messages.encode(Notice(edge, switch, origin, sequence, 1000, 0, Crowding(state)))
         return list(machine.receive(payload, port, 0.1))
 
     assert hear(1, 1, 1) == []
     assert hear(2, 1, 1) == [SetQueueState(1)]
     assert hear(2, 1, 2) == []
-    told = machine.event(QueuesCall(2), 0.2)
-    assert told[0] == SetQueueState(0)
-    assert [send.port for send in told[1:]] == [0, 1, 2, 3]
+    actions = machine.event(QueuesCall(2), 0.2)
+    assert actions[0] == SetQueueState(0)
+    assert [send.port for send in actions[1:]] == [0, 1, 2, 3]
     assert hear(2, 2, 3) == [SetQueueState(2)]
     assert [
         action for action in machine.event(QueuesCall(0), 0.3) if isinstance(action, SetQueueState)
@@ -298,10 +304,10 @@ def test_aggregation_switches_that_choose_alike_change_state_together():
 @pytest.mark.slow
 def test_states_cross_the_edge_switches_of_a_pod_and_go_no_further():
     simulator = converge(EIGHT)
-    at = node("a0.0", EIGHT)
+    switch = node("a0.0", EIGHT)
 
     def crowded_groups(state):
-        simulator.tell(at, QueuesCall(state))
+        simulator.tell(switch, QueuesCall(state))
         simulator.run_for(0.001)
         return {
             EIGHT.naming.name(router)

@@ -61,8 +61,8 @@ def expected_hops(topology, method, dead):
     policy = proxy.Policy(method, 1, False)
 
     def hops(src, dst):
-        at = proxy.parting(network.t, src, dst)
-        return proxy.search(tables, policy, proxy.shortest_first, at, dead, 1, room)[0]
+        pair_split = proxy.parting(network.t, src, dst)
+        return proxy.search(tables, policy, proxy.shortest_first, pair_split, dead, 1, room)[0]
 
     return hops
 
@@ -124,13 +124,13 @@ def test_under_load_each_choice_rule_takes_what_the_search_takes(spec, choice):
     )
     policy, others = proxy.Policy(proxy.GP_E, 1, False, choice == proxy.DR_FIRST), 0
     for src, dst in pairs:
-        at = proxy.parting(network.t, src, dst)
-        hops, chosen = proxy.search(
-            tables, policy, proxy.cost_of(choice), at, load, proxy.NEVER, room
+        pair_split = proxy.parting(network.t, src, dst)
+        hops, proxy_number = proxy.search(
+            tables, policy, proxy.cost_of(choice), pair_split, load, proxy.NEVER, room
         )
         route = list(simulator.walk(src, dst).path)
         assert bottleneck(network, load, route) == bottleneck(
-            network, load, proxy.route(network.rule, network.t, src, dst, chosen)
+            network, load, proxy.route(network.rule, network.t, src, dst, proxy_number)
         )
         if choice != proxy.LEAST_LOADED:
             assert len(route) - 1 == hops
@@ -138,7 +138,7 @@ def test_under_load_each_choice_rule_takes_what_the_search_takes(spec, choice):
             tables,
             policy._replace(dr_first=False),
             proxy.shortest_first,
-            at,
+            pair_split,
             load,
             proxy.NEVER,
             room,
@@ -432,9 +432,9 @@ def test_false_alarms_do_not_feed_on_themselves():
             simulator.stall(node, 0.12)
         use(simulator, pairs, 0.02, 0.02)
     seconds = simulator.now
-    told = [simulator.status(node) for node in range(FICONN.servers)]
-    assert sum(row["downs"] for row in told) > 100
-    assert max(row["probes_sent"] for row in told) <= (2 + 2) * (seconds + BURST_S)
+    status = [simulator.status(node) for node in range(FICONN.servers)]
+    assert sum(row["downs"] for row in status) > 100
+    assert max(row["probes_sent"] for row in status) <= (2 + 2) * (seconds + BURST_S)
     assert not lost_after(simulator, pairs, 1.0)
 
 

@@ -15,9 +15,11 @@ def paths(cost=shortest_first, most_hold_s=30.0, **given):
     return Paths(9, 0x0A000009, ways, NEAR, settings, **given)
 
 
-def connect(of, **loads):
+def connect(selection, **loads):
     for name, load in loads.items():
-        of.connected(of.candidates[{"near": NEAR, "far": FAR, "farther": FARTHER}[name]], load)
+        selection.connected(
+            selection.candidates[{"near": NEAR, "far": FAR, "farther": FARTHER}[name]], load
+        )
 
 
 def path_numbers(paths):

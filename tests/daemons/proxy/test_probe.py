@@ -114,8 +114,8 @@ def test_there_is_a_limit_to_bad_news():
 
 def steps_of(line, source, now, destination=5):
     line.steps = []
-    (told,) = line.carry(source, line.nodes[source].ask(destination, 1, 1, now, urgent=True), now)
-    assert told == (source, ProbeAnswer(destination, 1, 1, not line.dead, 0))
+    (answer,) = line.carry(source, line.nodes[source].ask(destination, 1, 1, now, urgent=True), now)
+    assert answer == (source, ProbeAnswer(destination, 1, 1, not line.dead, 0))
     return len(line.steps)
 
 

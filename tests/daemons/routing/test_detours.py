@@ -141,12 +141,12 @@ def test_the_kernel_chooses_detours_as_python_does(
 ) -> None:
     trip, loads, hops, draws = situation
     fixture, _arrays = fixture_of(situation)
-    chosen = detour_of(library.c_valiant(ctypes.byref(fixture), ctypes.byref(CTrip(*trip))))
-    assert chosen == detours.valiant(loads.__getitem__, trip, iter(draws))
+    detour = detour_of(library.c_valiant(ctypes.byref(fixture), ctypes.byref(CTrip(*trip))))
+    assert detour == detours.valiant(loads.__getitem__, trip, iter(draws))
     fixture, _arrays = fixture_of(situation)
-    chosen = detour_of(library.c_ugal(ctypes.byref(fixture), ctypes.byref(CTrip(*trip)), d, delta))
+    detour = detour_of(library.c_ugal(ctypes.byref(fixture), ctypes.byref(CTrip(*trip)), d, delta))
     expected = detours.ugal(loads.__getitem__, lambda a, b: hops[a][b], trip, iter(draws), d, delta)
-    assert chosen == expected
+    assert detour == expected
 
 
 def test_a_flowlet_keeps_its_detour_until_a_gap_or_until_its_candidate_is_gone(
@@ -173,8 +173,8 @@ def test_waypoints_are_the_other_switches_equally_often() -> None:
             if source == destination:
                 continue
             trip = Trip(source, destination, switches)
-            chosen = [detours.random_waypoint(i * step, trip) for i in range(switches - 2)]
-            assert sorted([*chosen, source, destination]) == list(range(switches))
+            waypoints = [detours.random_waypoint(i * step, trip) for i in range(switches - 2)]
+            assert sorted([*waypoints, source, destination]) == list(range(switches))
 
 
 def test_ugal_leaves_a_shortest_path_only_for_a_lower_product() -> None:
@@ -184,7 +184,7 @@ def test_ugal_leaves_a_shortest_path_only_for_a_lower_product() -> None:
         for q_val in range(4):
             for delta in (0, 2, 3):
                 loads = [[q_min], [], [], [q_val]]
-                chosen = detours.ugal(
+                detour = detours.ugal(
                     loads.__getitem__,
                     lambda a, b: hops[a][b],
                     Trip(0, 1, 3),
@@ -192,7 +192,7 @@ def test_ugal_leaves_a_shortest_path_only_for_a_lower_product() -> None:
                     1,
                     delta,
                 )
-                assert chosen.waypoint == (3 if 2 * q_min > 4 * q_val + delta else 0)
+                assert detour.waypoint == (3 if 2 * q_min > 4 * q_val + delta else 0)
 
 
 def scheme_path(topology, spec: str, src: int, dst: int):

@@ -20,9 +20,9 @@ def tables(network):
 
 
 def ways_between(network, src, dst):
-    at = proxy.parting(network.t, src, dst)
-    copies = range(network.copies[at.level]) if at.level else ()
-    return [-1, *(c for c in copies if c not in (at.a, at.b))], at.level
+    pair_split = proxy.parting(network.t, src, dst)
+    copies = range(network.copies[pair_split.level]) if pair_split.level else ()
+    return [-1, *(c for c in copies if c not in (pair_split.a, pair_split.b))], pair_split.level
 
 
 @pytest.mark.parametrize("network", NETWORKS, ids=title)

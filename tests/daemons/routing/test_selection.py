@@ -108,22 +108,22 @@ def test_the_kernel_chooses_as_python_does(library: ctypes.CDLL) -> None:
     for drawn, loads in situations():
         n, d = len(loads), drawn.randint(1, 8)
         draws = draws_of(drawn, 8)
-        given = (words(loads), words(draws), n)
+        arguments = (words(loads), words(draws), n)
         default, delta, ties = (
             drawn.randrange(n),
             drawn.choice([0, 1, 2, loads[0]]),
             drawn.randint(0, 1),
         )
-        assert library.c_ttc(*given, default, delta, ties) == selection.ttc(
+        assert library.c_ttc(*arguments, default, delta, ties) == selection.ttc(
             loads, default, draws[0], delta, ties
         )
         remembered = drawn.choice([drawn.randrange(n), n, selection.WORD])
-        assert library.c_drill(*given, remembered, d) == selection.drill(
+        assert library.c_drill(*arguments, remembered, d) == selection.drill(
             loads, remembered, draws[:d]
         )
-        assert library.c_shortest(*given) == selection.shortest(loads, draws[0])
+        assert library.c_shortest(*arguments) == selection.shortest(loads, draws[0])
         idle, gap = drawn.choice([0, 500_000, 1 << 40]), 500_000
-        assert library.c_flowlet(*given, remembered, idle, gap) == selection.flowlet(
+        assert library.c_flowlet(*arguments, remembered, idle, gap) == selection.flowlet(
             remembered, idle, gap, draws[0], n
         )
         assert library.c_another(default, draws[1], n) == selection.another(default, draws[1], n)
@@ -139,9 +139,9 @@ def test_the_kernel_chooses_link_groups_as_python_does(library: ctypes.CDLL) -> 
             drawn.choice([2, 4]),
         )
         n = drawn.choice([1, 2, 3, 4, 8, 12, 64])
-        chosen = selection.in_turn(own % groups, turn, n, groups)
-        assert chosen < n
-        assert library.c_in_turn(own % groups, turn, n, groups) == chosen
+        port = selection.in_turn(own % groups, turn, n, groups)
+        assert port < n
+        assert library.c_in_turn(own % groups, turn, n, groups) == port
         state, threshold, percent = (
             drawn.randrange(3),
             drawn.choice([0, 5, 20]),
@@ -159,8 +159,8 @@ def test_the_kernel_chooses_link_groups_as_python_does(library: ctypes.CDLL) -> 
 @pytest.mark.parametrize(("n", "groups"), [(4, 2), (8, 2), (8, 4), (2, 2)])
 def test_turns_go_round_the_ports_of_a_link_group(n: int, groups: int) -> None:
     for own in range(groups):
-        chosen = [selection.in_turn(own, turn, n, groups) for turn in range(n // groups)]
-        assert chosen == list(range(own, n, groups))
+        port = [selection.in_turn(own, turn, n, groups) for turn in range(n // groups)]
+        assert port == list(range(own, n, groups))
         assert selection.in_turn(own, n // groups, n, groups) == own
 
 

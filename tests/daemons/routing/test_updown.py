@@ -45,8 +45,8 @@ def table(topology, name):
 
 def looked_up(routes, address):
     """The hops of the longest prefix that holds `address`, none if there is none."""
-    held = [(prefix.length, hops) for prefix, hops in routes if prefix.holds(address)]
-    return max(held, key=lambda found: found[0])[1] if held else ()
+    matches = [(prefix.length, hops) for prefix, hops in routes if prefix.holds(address)]
+    return max(matches, key=lambda found: found[0])[1] if matches else ()
 
 
 def networkx_hops(topology):

@@ -252,8 +252,8 @@ def test_a_flow_ends_only_by_the_neighbour_that_its_path_goes_on_to():
         tar.encode(tar.FlowProbe(1, 0, flow, 5, 0, 1000, wire.CONNECTED, (), (2, 0, 1))), 0, 0.02
     )
     for sender, left in ((2, 1), (1, 0)):
-        (told,) = tar.breaks(sender, 0, [(flow, 5)])
-        machine.receive(told, 0, 0.03)
+        (payload,) = tar.breaks(sender, 0, [(flow, 5)])
+        machine.receive(payload, 0, 0.03)
         assert machine.status()["states"] == left
     assert machine.event(FlowInUse(flow), 0.04) == ()
 

@@ -84,9 +84,9 @@ def test_what_earlier_walks_to_a_server_have_found_changes_no_later_one(spec, sc
             ):
                 known = {}
                 for src in servers:
-                    told = simulator.walk(src, dst, choice, first_octet=octet, known=known)
+                    walk = simulator.walk(src, dst, choice, first_octet=octet, known=known)
                     plain = simulator.walk(src, dst, choice, first_octet=octet)
-                    assert told == plain or ("loop" in told.lost and "loop" in plain.lost)
+                    assert walk == plain or ("loop" in walk.lost and "loop" in plain.lost)
                     lost += bool(plain.lost)
     assert lost
 

@@ -335,9 +335,9 @@ def test_many_paths_that_break_at_once_are_told_of_together():
     quiet = simulator.counters["messages"] - before
     simulator.fail(link)
     simulator.run_for(0.03)
-    told = simulator.counters["messages"] - before - 2 * quiet
+    message_count = simulator.counters["messages"] - before - 2 * quiet
     assert simulator.status(1)["breaks"] == 200
-    assert told <= 3 * len(path) + 10
+    assert message_count <= 3 * len(path) + 10
     assert simulator.protocol(1)._states.get(FiveTuple(ADDRESS(1), ADDRESS(40), 17, 0)) is None
 
 
@@ -431,8 +431,8 @@ def test_a_path_that_another_has_replaced_may_break():
     machine = simulator.protocol(between)
     state = machine._states.get(flow)
     for token, ends in ((state.token - 1, False), (state.token, True)):
-        (told,) = messages.breaks(state.path[state.position + 1], between, [(flow, token)])
-        actions = machine.receive(told, state.hop.port, simulator.now)
+        (message,) = messages.breaks(state.path[state.position + 1], between, [(flow, token)])
+        actions = machine.receive(message, state.hop.port, simulator.now)
         assert [action for action in actions if isinstance(action, SetFlowRewrite)] == [
             SetFlowRewrite(flow, None)
         ] * ends

@@ -44,7 +44,7 @@ def test_stretch_counts_only_those_who_recovered():
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("parameters", "says"),
     [
         ({"failure": "fire"}, "proxy_failover: no failure 'fire'"),
         ({"routing": "ecmp"}, "scheme ecmp runs on switch fabrics"),
@@ -55,9 +55,9 @@ def test_stretch_counts_only_those_who_recovered():
         ({"rate_mbps": "0"}, "proxy_failover: rate_mbps must be at least 1, got 0"),
     ],
 )
-def test_what_cannot_be_is_refused(given, says):
+def test_what_cannot_be_is_refused(parameters, says):
     with pytest.raises(ValueError, match=r"proxy_failover|scheme|link") as error:
-        EXPERIMENT.runs(given)
+        EXPERIMENT.runs(parameters)
     assert str(error.value).startswith(says)
 
 
@@ -97,13 +97,13 @@ def test_failures_are_drawn_also_where_nobody_recovered(tmp_path):
 @pytest.mark.kernel
 @pytest.mark.parametrize(("routing", "recovers"), [("dr", False), ("pr-gpi", True)])
 def test_proxies_outlive_what_ends_dr(routing, recovers):
-    given = {
+    parameters = {
         "topology": "dcell:n=3,k=1",
         "routing": routing,
         "failure": "silent-link",
         "pairs": "6",
     }
-    (run,) = EXPERIMENT.runs(given | {"failure_s": "2.0"}, seeds=1)
+    (run,) = EXPERIMENT.runs(parameters | {"failure_s": "2.0"}, seeds=1)
     result = EXPERIMENT.measure(run)
     figures = result.figures
     assert result.fidelity in ("PASS", "WARN", "FAIL")
@@ -125,14 +125,14 @@ def test_proxies_outlive_what_ends_dr(routing, recovers):
 
 @pytest.mark.kernel
 def test_who_is_in_a_dead_rack_is_not_watched_and_the_others_recover():
-    given = {
+    parameters = {
         "topology": "dcell:n=3,k=1",
         "routing": "bfs",
         "failure": "rack",
         "pairs": "6",
         "failure_s": "1.0",
     }
-    (run,) = EXPERIMENT.runs(given, seeds=1)
+    (run,) = EXPERIMENT.runs(parameters, seeds=1)
     figures = EXPERIMENT.measure(run).figures
     assert figures["failed"].startswith("w")
     assert figures["recovered_fraction"] == 1
@@ -141,8 +141,8 @@ def test_who_is_in_a_dead_rack_is_not_watched_and_the_others_recover():
 
 @pytest.mark.kernel
 def test_a_failure_that_concerns_nobody_is_told_as_such():
-    given = {"topology": "dcell:n=3,k=1", "routing": "dr", "failure": "rack"}
-    (run,) = EXPERIMENT.runs(given, seeds=1)
+    parameters = {"topology": "dcell:n=3,k=1", "routing": "dr", "failure": "rack"}
+    (run,) = EXPERIMENT.runs(parameters, seeds=1)
     result = EXPERIMENT.measure(run)
     assert result.figures == {"failed": None, "affected_pairs": 0, **dict.fromkeys(COLUMNS)}
     assert result.fidelity in ("PASS", "WARN", "FAIL")

@@ -49,7 +49,7 @@ def test_what_is_timed_finds_paths(routing):
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("parameters", "says"),
     [
         ({"pings": "1"}, "proxy_latency: pings must be at least 2, got 1"),
         ({"topology": "fattree:k=4", "routing": "bfs"}, "proxy_latency: topology must be dcell"),
@@ -59,9 +59,9 @@ def test_what_is_timed_finds_paths(routing):
         ),
     ],
 )
-def test_what_cannot_be_is_refused(given, says):
+def test_what_cannot_be_is_refused(parameters, says):
     with pytest.raises(ValueError, match="proxy_latency") as error:
-        EXPERIMENT.runs(given)
+        EXPERIMENT.runs(parameters)
     assert str(error.value).startswith(says)
 
 
@@ -90,10 +90,10 @@ def test_it_is_drawn(tmp_path):
 
 @pytest.mark.kernel
 def test_more_hops_take_longer():
-    given = {"topology": "dcell:n=3,k=1", "routing": "pr-gpi", "pairs": "4", "pings": "8"}
+    parameters = {"topology": "dcell:n=3,k=1", "routing": "pr-gpi", "pairs": "4", "pings": "8"}
     virtual = clock.is_virtual()  # where a hop takes no time but what is asked for
     links = {"rate_mbps": "1000", "delay_us": "40"} if virtual else {}
-    (run,) = EXPERIMENT.runs(given | links, seeds=1)
+    (run,) = EXPERIMENT.runs(parameters | links, seeds=1)
     result = EXPERIMENT.measure(run)
     figures = result.figures
     assert result.fidelity in ("PASS", "WARN", "FAIL")

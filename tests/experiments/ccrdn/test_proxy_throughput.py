@@ -53,7 +53,7 @@ def test_two_flows_share_what_they_have_in_common():
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("parameters", "says"),
     [
         (
             {"traffic": "uniform:flows=5000"},
@@ -65,9 +65,9 @@ def test_two_flows_share_what_they_have_in_common():
         ({"topology": "fattree:k=4", "routing": "bfs"}, "proxy_throughput: topology must be dcell"),
     ],
 )
-def test_what_cannot_be_is_refused(given, says):
+def test_what_cannot_be_is_refused(parameters, says):
     with pytest.raises(ValueError, match=r"proxy_throughput|traffic") as error:
-        EXPERIMENT.runs(given)
+        EXPERIMENT.runs(parameters)
     assert str(error.value).startswith(says)
 
 
@@ -98,13 +98,13 @@ def test_it_is_drawn_also_without_predictions(tmp_path):
 
 @pytest.mark.kernel
 def test_tcp_gets_what_its_paths_can_carry():
-    given = {
+    parameters = {
         "topology": "dcell:n=3,k=1",
         "routing": "pr-gpi",
         "traffic": "one-to-all",
         "seconds": "2",
     }
-    (run,) = EXPERIMENT.runs(given, seeds=1)
+    (run,) = EXPERIMENT.runs(parameters, seeds=1)
     result = EXPERIMENT.measure(run)
     figures = result.figures
     assert result.fidelity in ("PASS", "WARN", "FAIL")

@@ -178,9 +178,9 @@ def test_links_are_drawn_within_the_picture(topology):
     low, high = corners(network, places)
     a, control, b = curves(network, places)
     for t in np.linspace(0, 1, 33):
-        at = (1 - t) ** 2 * a + 2 * t * (1 - t) * control + t**2 * b
-        assert low.real < at.real.min() < at.real.max() < high.real
-        assert low.imag < at.imag.min() < at.imag.max() < high.imag
+        point = (1 - t) ** 2 * a + 2 * t * (1 - t) * control + t**2 * b
+        assert low.real < point.real.min() < point.real.max() < high.real
+        assert low.imag < point.imag.min() < point.imag.max() < high.imag
 
 
 @pytest.mark.parametrize(
@@ -823,7 +823,7 @@ def test_version(weft):
 
 
 def raising(error):
-    def command(given):
+    def command(parameters):
         raise error
 
     return command
@@ -862,7 +862,7 @@ def test_what_the_system_refuses_is_one_line(weft, monkeypatch, error, status, s
     ],
 )
 def test_a_missing_package_is_one_line_that_says_how_to_get_it(weft, monkeypatch, module, says):
-    def missing(given):
+    def missing(parameters):
         raise ModuleNotFoundError(f"No module named {module!r}", name=module)
 
     monkeypatch.setattr(graph_commands, "list_all", missing)
@@ -916,8 +916,8 @@ def test_help_comes_at_once():
 
 
 def test_progress_is_plain_lines_where_there_is_no_terminal(monkeypatch):
-    told = io.StringIO()
-    monkeypatch.setattr(sys, "stderr", told)
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setattr(console, "QUIET_S", 0.0)
     runs = quick.EXPERIMENT.runs(seeds=1)
     with console.Bar("quick", 6, ticking=False, beginning="code is compiled") as bar:
@@ -925,7 +925,7 @@ def test_progress_is_plain_lines_where_there_is_no_terminal(monkeypatch):
         bar.began -= 1000
         for run in runs:
             bar.ended(run, None, 1.0, 999.0)  # code that is compiled is not compiled again
-    first, *others = told.getvalue().splitlines()
+    first, *others = stream.getvalue().splitlines()
     assert first == "quick: 0 of 6 runs, code is compiled"
     assert others == [
         f"quick: {count} of 6 runs, {console.duration((6 - count) / count)} left"

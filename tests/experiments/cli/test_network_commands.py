@@ -55,10 +55,10 @@ def test_daemons_run_without_real_time_priority_where_the_kernel_refuses_it(name
 
 @pytest.mark.kernel
 def test_a_detached_network_from_up_to_down(name):
-    told = weft(
+    output = weft(
         "up", "dcell:n=3,k=1", "--routing", "dr", "--rate", "20mbit", "--detach", name
     ).stderr
-    assert f"{name} is up: dcell:n=3,k=1, 12 servers, 4 switches, 18 links" in told
+    assert f"{name} is up: dcell:n=3,k=1, 12 servers, 4 switches, 18 links" in output
     assert name in [
         row["run"] for row in json.loads(weft("ps", "--json").stdout) if row["state"] == "up"
     ]
@@ -97,9 +97,9 @@ def test_a_detached_network_from_up_to_down(name):
         assert says in weft(*words, *of_run, name, status=2).stderr
 
     assert "neighbour" in weft("log", *of_run, "h0").stdout
-    told = weft("log", *of_run).stdout.splitlines()
-    assert {line.split()[0] for line in told} >= {"h0", "h1", "h11"}
-    times = [float(line.split()[2]) for line in told if line.split()[1].startswith("20")]
+    output = weft("log", *of_run).stdout.splitlines()
+    assert {line.split()[0] for line in output} >= {"h0", "h1", "h11"}
+    times = [float(line.split()[2]) for line in output if line.split()[1].startswith("20")]
     assert times == sorted(times)
     assert "h99" in weft("log", *of_run, "h99", status=2).stderr
     assert (

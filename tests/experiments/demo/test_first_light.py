@@ -35,7 +35,7 @@ def test_who_loses_a_neighbour_when_a_link_dies():
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("parameters", "says"),
     [
         (
             {"routing": "bfs"},
@@ -54,9 +54,9 @@ def test_who_loses_a_neighbour_when_a_link_dies():
         ({"iperf_s": "0"}, "first_light: iperf_s must be at least 1, got 0"),
     ],
 )
-def test_what_cannot_be_shown_is_refused_before_anything_comes_up(given, says):
+def test_what_cannot_be_shown_is_refused_before_anything_comes_up(parameters, says):
     with pytest.raises(ValueError, match=r"first_light|scheme|link") as error:
-        EXPERIMENT.runs(given)
+        EXPERIMENT.runs(parameters)
     assert str(error.value).startswith(says)
 
 

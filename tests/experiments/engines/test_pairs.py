@@ -8,9 +8,9 @@ from weft.experiments.engines.pairs import below, pair, pairs, word
 
 
 def draw_pairs(spec, servers, seed=0):
-    chosen = pairs(spec, servers, np.random.default_rng(seed))
+    traffic_pairs = pairs(spec, servers, np.random.default_rng(seed))
     with np.errstate(over="ignore"):
-        return [pair(chosen, index) for index in range(chosen.total)]
+        return [pair(traffic_pairs, index) for index in range(traffic_pairs.total)]
 
 
 def test_words_are_those_of_splitmix64():
@@ -78,8 +78,10 @@ def test_groups_talk_all_to_all_among_themselves(servers, group, sizes):
     ["uniform:flows=50", "all-to-all", "one-to-all", "permutation", "many-all-to-all:group=3"],
 )
 def test_machine_code_gives_the_same_pairs(spec):
-    chosen = pairs(spec, 11, np.random.default_rng(0))
-    assert [compiled(pair)(chosen, index) for index in range(chosen.total)] == draw_pairs(spec, 11)
+    traffic_pairs = pairs(spec, 11, np.random.default_rng(0))
+    assert [
+        compiled(pair)(traffic_pairs, index) for index in range(traffic_pairs.total)
+    ] == draw_pairs(spec, 11)
 
 
 @pytest.mark.parametrize(

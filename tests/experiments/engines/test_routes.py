@@ -134,8 +134,8 @@ def test_parameters_of_the_daemons_scheme_count():
 def test_only_schemes_that_ask_get_a_budget_and_what_is_given_stays():
     assert asking("dr", 50) == "dr"
     assert asking("pr-gpi:hold_ms=700", 0) == "pr-gpi:hold_ms=700"
-    name, given = parse(asking("pr-gpi:urgent_per_s=7", 50))
-    assert (name, given["urgent_per_s"], given["probes_per_s"]) == ("pr-gpi", "7", "50")
+    name, parameters = parse(asking("pr-gpi:urgent_per_s=7", 50))
+    assert (name, parameters["urgent_per_s"], parameters["probes_per_s"]) == ("pr-gpi", "7", "50")
 
 
 def test_the_pairs_of_a_dead_server_are_lost():

@@ -12,7 +12,7 @@ from weft.topologies import build
 
 def small_run(*, engine="packet", **chosen):
     """A run of 24 hosts on six routers, all of which are joined."""
-    given = {
+    parameters = {
         **{
             "topology": "complete:n=6,p=4",
             "load_fraction": "0.4",
@@ -28,7 +28,7 @@ def small_run(*, engine="packet", **chosen):
             **chosen,
         },
     }
-    (run,) = fatpaths_vs_fattree.EXPERIMENT.runs(given, seeds=1, engines=[engine])
+    (run,) = fatpaths_vs_fattree.EXPERIMENT.runs(parameters, seeds=1, engines=[engine])
     assert isinstance(run, Run)
     return run
 
@@ -87,13 +87,13 @@ def test_layers_carry_what_collides_on_one_link():
 
 def feedback(**chosen):
     """The figures of a run of 45 hosts with 2 % of links dead, which no switch notices."""
-    given = {
+    parameters = {
         "topology": "slimfly:q=3,p=3",
         "mapping": "linear",
         "failed_fraction": "0.02",
         **{"transport": "ndp", **chosen},
     }
-    (run,) = fatpaths_feedback.EXPERIMENT.runs(given, seeds=1)
+    (run,) = fatpaths_feedback.EXPERIMENT.runs(parameters, seeds=1)
     fatpaths_vs_fattree.check(run)
     return fatpaths_feedback.measure(run).figures
 

@@ -187,7 +187,7 @@ def test_layers_lie_between_the_minimal_paths_and_the_bound():
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "line"),
+    ("name", "parameters", "line"),
     [
         (
             "diversity",
@@ -202,9 +202,9 @@ def test_layers_lie_between_the_minimal_paths_and_the_bound():
         ("collisions", {"pattern": "star"}, "no traffic pattern 'star'"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_line(name, given, line):
+def test_what_cannot_be_is_refused_in_one_line(name, parameters, line):
     with pytest.raises(ValueError) as raised:  # noqa: PT011, the line is compared
-        find(name).runs(given)
+        find(name).runs(parameters)
     assert str(raised.value).startswith(line)
     assert "\n" not in str(raised.value)
 

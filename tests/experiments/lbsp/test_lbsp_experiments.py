@@ -94,11 +94,11 @@ def test_thresholds_and_patterns_reach_the_kernel():
     some = first_run(
         lbsp_queues, edge_packets=7, edge_percent=160, above_packets=30, above_percent=300, states=1
     )
-    of = planes(
+    selection = planes(
         EIGHT, lbsp_queues.kernel_scheme(some), LinkSpec(rate_bps=1_000_000, queue_packets=9)
     ).balancing
     assert (
-        registry.rule(of).parameters.items()
+        registry.rule(selection).parameters.items()
         >= {
             "states": 1,
             "edge_packets": 7,

@@ -43,8 +43,8 @@ def test_figures_are_the_columns_of_numbers_only():
 
 
 def test_a_ratio_is_the_geometric_mean_with_the_interval_of_the_logarithms():
-    of = [(row("dr", 1, 0, a), row("bfs", 1, 0, b)) for a, b in ((1, 2), (10, 40), (5, 40))]
-    result = ratio("", "area_bytes", of)
+    matches = [(row("dr", 1, 0, a), row("bfs", 1, 0, b)) for a, b in ((1, 2), (10, 40), (5, 40))]
+    result = ratio("", "area_bytes", matches)
     logarithms = [math.log(2), math.log(4), math.log(8)]
     half = 4.303 * statistics.stdev(logarithms) / math.sqrt(3)
     assert (result.mean_a, result.mean_b, result.pairs, result.left_out) == (16 / 3, 82 / 3, 3, 0)
@@ -56,8 +56,8 @@ def test_a_ratio_is_the_geometric_mean_with_the_interval_of_the_logarithms():
 
 
 def test_what_has_no_ratio_is_left_out_and_counted():
-    of = [(row("dr", 1, 0, a), row("bfs", 1, 0, b)) for a, b in ((0, 2), (3, None), (2, 3))]
-    result = ratio("", "area_bytes", of)
+    matches = [(row("dr", 1, 0, a), row("bfs", 1, 0, b)) for a, b in ((0, 2), (3, None), (2, 3))]
+    result = ratio("", "area_bytes", matches)
     assert (result.ratio, result.low, result.high, result.pairs, result.left_out) == (
         pytest.approx(1.5),
         None,
@@ -65,7 +65,7 @@ def test_what_has_no_ratio_is_left_out_and_counted():
         1,
         2,
     )
-    assert ratio("", "area_bytes", of[:2]) is None
+    assert ratio("", "area_bytes", matches[:2]) is None
 
 
 @given(st.lists(st.tuples(st.floats(1e-6, 1e6), st.floats(1e-6, 1e6)), min_size=1, max_size=20))
@@ -78,8 +78,8 @@ def test_the_ratio_the_other_way_round_is_its_inverse(values):
 
 
 def test_ratios_come_for_each_value_of_a_column():
-    of = [(row("dr", size, 0, 1), row("bfs", size, 0, size)) for size in (1, 2, 2, 3)]
-    rows = ratios(of, ["area_bytes"], by=["size"])
+    matches = [(row("dr", size, 0, 1), row("bfs", size, 0, size)) for size in (1, 2, 2, 3)]
+    rows = ratios(matches, ["area_bytes"], by=["size"])
     assert [(one.group, one.ratio, one.pairs) for one in rows] == [
         ("size=1", pytest.approx(1), 1),
         ("size=2", pytest.approx(2), 2),
@@ -95,8 +95,8 @@ def test_ratios_come_for_each_value_of_a_column():
 def test_a_difference_is_significant_in_either_direction_and_noise_is_not(factor):
     """By the t test of the logarithms, whose 5 % point for three degrees of freedom is 3.182."""
     noise = (0.9, 1.0, 1.1, 1.05)
-    of = [(row("dr", 1, 0, 1), row("bfs", 1, 0, factor * part)) for part in noise]
+    matches = [(row("dr", 1, 0, 1), row("bfs", 1, 0, factor * part)) for part in noise]
     logarithms = [math.log(factor * part) for part in noise]
     t = statistics.mean(logarithms) / (statistics.stdev(logarithms) / math.sqrt(len(noise)))
-    assert ratio("", "area_bytes", of).significant == (abs(t) > 3.182) == (factor != 1)
-    assert not ratio("", "area_bytes", of[:1]).significant
+    assert ratio("", "area_bytes", matches).significant == (abs(t) > 3.182) == (factor != 1)
+    assert not ratio("", "area_bytes", matches[:1]).significant

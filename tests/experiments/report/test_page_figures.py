@@ -24,13 +24,13 @@ PUBLISHED = PublishedSet(FOLDER)
 
 def words_of(path: Path) -> dict[str, str]:
     """Return the texts that a PNG file carries."""
-    content, texts, at = path.read_bytes(), {}, 8
-    while at < len(content):
-        (length,) = struct.unpack(">I", content[at : at + 4])
-        if content[at + 4 : at + 8] == b"tEXt":
-            key, _, text = content[at + 8 : at + 8 + length].partition(b"\0")
+    content, texts, position = path.read_bytes(), {}, 8
+    while position < len(content):
+        (length,) = struct.unpack(">I", content[position : position + 4])
+        if content[position + 4 : position + 8] == b"tEXt":
+            key, _, text = content[position + 8 : position + 8 + length].partition(b"\0")
             texts[key.decode("latin-1")] = text.decode("latin-1")
-        at += length + 12
+        position += length + 12
     return texts
 
 

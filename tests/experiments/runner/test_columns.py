@@ -125,12 +125,12 @@ def column_patterns() -> Iterator[str]:
 
 def literal_figures(tree: ast.AST) -> set[str]:
     """The columns that a module's runs give, as far as they stand in it: figures={"name": ...}."""
-    given = [
+    parameters = [
         node.value
         for node in ast.walk(tree)
         if isinstance(node, ast.keyword) and node.arg == "figures"
     ]
-    keys = [key for one in given if isinstance(one, ast.Dict) for key in one.keys]
+    keys = [key for one in parameters if isinstance(one, ast.Dict) for key in one.keys]
     return {str(key.value) for key in keys if isinstance(key, ast.Constant)}
 
 
@@ -159,12 +159,14 @@ def test_every_column_that_is_explained_is_written_somewhere():
 
 def test_every_column_that_is_written_is_explained():
     """Also of experiments on the kernel, which is not asked here."""
-    given = {path.stem: found for path, tree in trees().items() if (found := literal_figures(tree))}
-    names = definition._modules().keys() & given.keys()
+    parameters = {
+        path.stem: found for path, tree in trees().items() if (found := literal_figures(tree))
+    }
+    names = definition._modules().keys() & parameters.keys()
     assert len(names) > 15
     found = {name: definition.find(name) for name in names}
     without = {
-        name: unexplained(given[name], one.columns, one.sweep) for name, one in found.items()
+        name: unexplained(parameters[name], one.columns, one.sweep) for name, one in found.items()
     }
     assert {name: those for name, those in without.items() if those} == {}
 
@@ -180,9 +182,11 @@ def test_every_experiment_that_needs_no_kernel_has_a_cell_here():
 @pytest.mark.slow
 def test_what_a_run_gives_is_explained(name):
     experiment = definition.find(name)
-    given = {key: CELLS[name].get(key, str(values[0])) for key, values in experiment.sweep.items()}
+    parameters = {
+        key: CELLS[name].get(key, str(values[0])) for key, values in experiment.sweep.items()
+    }
     engine = next(engine for engine in experiment.engines if engine in ENGINES)
-    (run, *_), refused = experiment.plan(given, seeds=1, engines=[engine])
+    (run, *_), refused = experiment.plan(parameters, seeds=1, engines=[engine])
     assert not refused
     row = row_of(run, experiment.carry_out(run))
     assert unexplained(row, experiment.columns, experiment.sweep) == []

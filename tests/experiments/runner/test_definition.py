@@ -86,7 +86,7 @@ def test_given_values_replace_those_of_the_sweep():
 
 
 @pytest.mark.parametrize(
-    ("given", "options", "says"),
+    ("parameters", "options", "says"),
     [
         (
             {"sise": "1"},
@@ -102,9 +102,9 @@ def test_given_values_replace_those_of_the_sweep():
         ({}, {"engines": ["fabric"]}, "quick: no engine 'fabric' (there are: graph, kernel)"),
     ],
 )
-def test_wrong_input_is_one_line(given, options, says):
+def test_wrong_input_is_one_line(parameters, options, says):
     with pytest.raises(ValueError, match="quick") as error:
-        EXPERIMENT.runs(given, **options)
+        EXPERIMENT.runs(parameters, **options)
     assert str(error.value) == says
 
 

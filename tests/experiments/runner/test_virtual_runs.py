@@ -208,11 +208,11 @@ def test_what_a_model_says_is_computed_outside(monkeypatch):
     }
     cell["seconds"] = "0.001"
     (run,) = find("ttc_kernel").plan(cell, seeds=1, clock="virtual").runs
-    given, model = virtual_runs.measure(run).outcome, ttc_kernel.model(run)
-    assert [name for name in given.figures if name.startswith("model_")] == [*model] != []
-    assert given.figures == {**inside[0], **model}
+    parameters, model = virtual_runs.measure(run).outcome, ttc_kernel.model(run)
+    assert [name for name in parameters.figures if name.startswith("model_")] == [*model] != []
+    assert parameters.figures == {**inside[0], **model}
     assert not inside[0].keys() & model.keys()
-    assert given.virtual_s > 0
+    assert parameters.virtual_s > 0
 
 
 def test_determinism_is_a_virtual_clocks(tmp_path):

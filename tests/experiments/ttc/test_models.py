@@ -292,9 +292,9 @@ def test_a_threshold_of_two_gives_the_least_latency_at_a_high_load() -> None:
     """Figure 6, and the reconstruction of (7)."""
     latency = {}
     for spec in ["dmodk", "vlb", "micro", "ttc:delta=0", "ttc:delta=2"]:
-        of, rng = rules(spec), np.random.default_rng(8)
+        scheme_rules, rng = rules(spec), np.random.default_rng(8)
         _, found = packet_model.simulate(
-            LayeredTreeShape(3, 4), of, 0.95, slots=1000, watched=300, lengths=8, rng=rng
+            LayeredTreeShape(3, 4), scheme_rules, 0.95, slots=1000, watched=300, lengths=8, rng=rng
         )
         latency[spec] = found.mean.mean()
     assert latency["ttc:delta=2"] < latency["ttc:delta=0"] < latency["dmodk"] < latency["vlb"]
@@ -381,14 +381,14 @@ def test_the_quarter_that_keeps_to_its_path_lies_between_the_two_tie_rules() -> 
     more."""
     kept = {}
     for spec in ("ttc:delta=0", "ttc:delta=0,tie=redirect", "ttc:delta=2"):
-        given = {
+        parameters = {
             "topology": "fattree:n=3,d=4",
             "scheme": spec,
             "k": "16",
             "repetitions": "5",
             "traffic": "random",
         }
-        (run,) = ttc_flow.EXPERIMENT.runs(given)
+        (run,) = ttc_flow.EXPERIMENT.runs(parameters)
         figures = ttc_flow.measure(run).figures
         kept[spec] = figures["default_path_fraction"]
         product = (1 - figures["up1_redirected_fraction"]) * (
@@ -401,7 +401,7 @@ def test_the_quarter_that_keeps_to_its_path_lies_between_the_two_tie_rules() -> 
 
 
 def test_packets_that_nobody_sent_have_no_latency() -> None:
-    given = {
+    parameters = {
         "load_fraction": "0.01",
         "slots": "1",
         "watched_slots": "1",
@@ -409,7 +409,7 @@ def test_packets_that_nobody_sent_have_no_latency() -> None:
         "scheme": "vlb",
     }
     said = []
-    for run in ttc_packet.EXPERIMENT.runs(given):
+    for run in ttc_packet.EXPERIMENT.runs(parameters):
         try:
             ttc_packet.measure(run)
         except ValueError as error:
@@ -419,7 +419,7 @@ def test_packets_that_nobody_sent_have_no_latency() -> None:
 
 
 @pytest.mark.parametrize(
-    ("experiment", "given", "said"),
+    ("experiment", "parameters", "said"),
     [
         (
             ttc_packet,
@@ -440,8 +440,8 @@ def test_packets_that_nobody_sent_have_no_latency() -> None:
     ],
 )
 def test_what_takes_too_long_or_is_no_fat_tree_is_refused(
-    experiment: Any, given: dict[str, str], said: str
+    experiment: Any, parameters: dict[str, str], said: str
 ) -> None:
     with pytest.raises(ValueError, match=r"^[^\n]*$") as error:
-        experiment.EXPERIMENT.runs(given)
+        experiment.EXPERIMENT.runs(parameters)
     assert said in str(error.value)

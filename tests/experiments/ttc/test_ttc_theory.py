@@ -109,8 +109,8 @@ def test_the_fixed_point_is_found_for_every_load(load: float, delta: int) -> Non
 @pytest.mark.parametrize("delta", ["0", "3", "100"])
 @pytest.mark.slow
 def test_every_allowed_load_is_measured(load: str, queues: str, delta: str) -> None:
-    given = {"load_fraction": load, "queues": queues, "delta": delta}
-    (run,) = ttc_theory.EXPERIMENT.runs(given, seeds=1)
+    parameters = {"load_fraction": load, "queues": queues, "delta": delta}
+    (run,) = ttc_theory.EXPERIMENT.runs(parameters, seeds=1)
     figures = ttc_theory.measure(run).figures
     assert figures["at_least"][1] == pytest.approx(float(load))
     assert 0 <= figures["worst_error_fraction"] <= 1
@@ -118,7 +118,7 @@ def test_every_allowed_load_is_measured(load: str, queues: str, delta: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("parameters", "said"),
     [
         ({"load_fraction": "0"}, "load_fraction must lie in 1e-09 .. 0.9999, got '0'"),
         ({"load_fraction": "1"}, "0.9999, got '1'"),
@@ -129,7 +129,9 @@ def test_every_allowed_load_is_measured(load: str, queues: str, delta: str) -> N
         ({"load_fraction": "0.9999", "queues": "20000"}, "or a lower load"),
     ],
 )
-def test_what_has_no_answer_or_takes_too_long_is_refused(given: dict[str, str], said: str) -> None:
+def test_what_has_no_answer_or_takes_too_long_is_refused(
+    parameters: dict[str, str], said: str
+) -> None:
     with pytest.raises(ValueError, match=r"^ttc_theory: [^\n]*$") as error:
-        ttc_theory.EXPERIMENT.runs(given)
+        ttc_theory.EXPERIMENT.runs(parameters)
     assert said in str(error.value)

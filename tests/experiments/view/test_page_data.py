@@ -97,12 +97,19 @@ def test_who_comes_late_is_told_the_latest_of_every_link_and_daemon() -> None:
         [line(event="link", link="a", state="up", at_s=3.0), line(event="log", text="t", at_s=3.0)]
     )
     hub.take([line(event="scheme", scheme=scheme, at_s=4.0) for scheme in ("rps", "drill:d=2,m=1")])
-    told = snapshot(hub)
-    assert [one["event"] for one in told] == ["network", "load", "scheme", "link", "now", "history"]
-    assert told[1] == {"event": "load", "links": {"a": [1], "b": [3]}, "at_s": 2.0}
-    assert told[2]["scheme"] == "drill:d=2,m=1"
-    assert told[3]["state"] == "up"
-    assert [one["event"] for one in told[-1]["events"]] == ["link", "link", "log"]
+    document = snapshot(hub)
+    assert [one["event"] for one in document] == [
+        "network",
+        "load",
+        "scheme",
+        "link",
+        "now",
+        "history",
+    ]
+    assert document[1] == {"event": "load", "links": {"a": [1], "b": [3]}, "at_s": 2.0}
+    assert document[2]["scheme"] == "drill:d=2,m=1"
+    assert document[3]["state"] == "up"
+    assert [one["event"] for one in document[-1]["events"]] == ["link", "link", "log"]
 
 
 def test_what_is_remembered_has_an_end_and_logs_do_not_push_out_failures() -> None:

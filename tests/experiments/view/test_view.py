@@ -76,8 +76,8 @@ class View:
         """The answer to a request as the page makes it."""
         status, _, body = self.ask("/do", self.bearer | JSON | {"Origin": self.origin}, request)
         assert status == 200, body
-        told: dict[str, Any] = json.loads(body)
-        return told
+        answer: dict[str, Any] = json.loads(body)
+        return answer
 
     def end(self) -> int:
         """Wait until it has ended; its exit status."""
@@ -210,12 +210,12 @@ def test_links_and_nodes_break_and_mend_and_a_path_is_what_packets_take(view: Vi
     assert view.do(do="fail", what="h0-h3", silent=True) == {}
     assert view.network.failed_links() == [link("h0-h3")]
     wait_until("h0's route", lambda: view.do(do="path", src="h0", dst="h4")["reason"])
-    told = view.do(do="node", node="s0.0")
-    assert told["node"] == "h0"
-    assert told["routes"]["10.0.1.0/24"] == []
-    assert told["links"] == ["h0-w0", "h0-h3"]
-    assert {one["node"] for one in told["neighbours"]} == {"h1", "h2", "h3"}
-    assert any("neighbour h3 down" in line for line in told["log"])
+    answer = view.do(do="node", node="s0.0")
+    assert answer["node"] == "h0"
+    assert answer["routes"]["10.0.1.0/24"] == []
+    assert answer["links"] == ["h0-w0", "h0-h3"]
+    assert {one["node"] for one in answer["neighbours"]} == {"h1", "h2", "h3"}
+    assert any("neighbour h3 down" in line for line in answer["log"])
     assert view.do(do="restore", what="h0-h3") == {}
     assert view.do(do="fail", what="h5") == {}
     assert len(view.network.failed_links()) == 2
@@ -241,9 +241,9 @@ def test_links_and_nodes_break_and_mend_and_a_path_is_what_packets_take(view: Vi
         ({"do": "fail", "what": ["h0"]}, "unknown request"),
         ({"do": "down"}, "unknown request"),
     ):
-        told = view.do(**request)
-        assert words in told["error"], told
-        assert "\n" not in told["error"]
+        answer = view.do(**request)
+        assert words in answer["error"], answer
+        assert "\n" not in answer["error"]
 
 
 @pytest.mark.kernel
@@ -377,12 +377,12 @@ def test_events_reach_every_page_and_who_comes_later_is_told_what_happened(view:
     wait_until(
         "the failure", lambda: [one for one in told_at_first(view) if failed.items() <= one.items()]
     )
-    told = {one["event"]: one for one in told_at_first(view)}
-    assert told["network"]["run"] == view.network.run.id
-    assert len(told["daemons"]["daemons"]) == 12
-    assert len(told["load"]["links"]) == 18
-    assert told["now"]["at_s"] >= told["load"]["at_s"]
-    assert [one["link"] for one in told["history"]["events"] if one["event"] == "link"][
+    answer = {one["event"]: one for one in told_at_first(view)}
+    assert answer["network"]["run"] == view.network.run.id
+    assert len(answer["daemons"]["daemons"]) == 12
+    assert len(answer["load"]["links"]) == 18
+    assert answer["now"]["at_s"] >= answer["load"]["at_s"]
+    assert [one["link"] for one in answer["history"]["events"] if one["event"] == "link"][
         -1
     ] == "h1-h6"
     view.do(do="restore", what="h1-h6")

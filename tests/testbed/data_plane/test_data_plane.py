@@ -142,8 +142,10 @@ def fabric(link: LinkSpec) -> Iterator[Fabric]:
 def set_mtu(network: RunningNetwork, node: int, port: int, mtu: int) -> None:
     """As `ip link set mtu` does, at one end of a link."""
     body = IFINFO.pack(0, 0, network.ifindex(node, port), 0, 0) + netlink.u32(IFLA_MTU, mtu)
-    with network.at(node) as at:
-        at.request([netlink.NetlinkMessage(netlink.RTM_NEWLINK, 0, body, f"ip link set mtu {mtu}")])
+    with network.at(node) as namespace:
+        namespace.request(
+            [netlink.NetlinkMessage(netlink.RTM_NEWLINK, 0, body, f"ip link set mtu {mtu}")]
+        )
 
 
 def checksum(header: bytes) -> int:
@@ -189,8 +191,8 @@ def test_a_packet_is_rewritten_and_its_time_to_live_is_less(slow: Fabric) -> Non
         (64, (without - wanted) % 0xFFFF) for wanted in (0xFEFF, 0xFFFF, 0xFEFE, 0xFF00, 0x0001)
     ]
     for ttl, id_ in [(64, 7), (2, 7), (255, 0), *carrying]:
-        given = packet(ttl=ttl, id_=id_)
-        action, got = slow.put_in(given)
+        frame = packet(ttl=ttl, id_=id_)
+        action, got = slow.put_in(frame)
         assert action == STOLEN  # redirected as a clone, since a test packet has a socket
         assert got[6:10] == mac(LEAF, 0)[:4]
         assert got[10:12] in [mac(LEAF, port)[4:] for port in UPLINKS]
@@ -198,11 +200,11 @@ def test_a_packet_is_rewritten_and_its_time_to_live_is_less(slow: Fabric) -> Non
         assert got[:6] == mac(spine, 0)
         assert got[22] == ttl - 1
         assert checksum(got[14:34]) == 0
-        assert got[26:] == given[26:]
+        assert got[26:] == frame[26:]
 
 
 @pytest.mark.parametrize(
-    "given",
+    "frame",
     [
         packet(ttl=1),
         packet(fragment=0x2000),
@@ -229,13 +231,13 @@ def test_a_packet_is_rewritten_and_its_time_to_live_is_less(slow: Fabric) -> Non
     ],
 )
 def test_what_it_does_not_understand_is_left_to_the_kernel_untouched(
-    slow: Fabric, given: bytes
+    slow: Fabric, frame: bytes
 ) -> None:
-    assert slow.put_in(given) == (OK, given)
+    assert slow.put_in(frame) == (OK, frame)
 
 
 @pytest.mark.parametrize(
-    ("given", "counts"),
+    ("frame", "counts"),
     [
         (packet(fragment=0x2000), 1),
         (packet(fragment=100), 1),
@@ -248,12 +250,12 @@ def test_what_it_does_not_understand_is_left_to_the_kernel_untouched(
     ids=["fragment", "last fragment", "options", "to the switch", "no route", "ttl 1", "whole"],
 )
 def test_what_the_kernel_sends_on_in_the_schemes_place_is_counted(
-    slow: Fabric, given: bytes, counts: int
+    slow: Fabric, frame: bytes, counts: int
 ) -> None:
     for spec, expected in (("rps", counts), ("ecmp", 0)):
         slow.plane.set_scheme(spec)
         before, total = slow.plane.counters()[LEAF, 0].bypassed, slow.plane.bypassed()
-        slow.put_in(given)
+        slow.put_in(frame)
         assert slow.plane.counters()[LEAF, 0].bypassed - before == expected
         assert slow.plane.bypassed() - total == expected
 
@@ -284,8 +286,8 @@ def test_a_port_that_there_is_not_is_never_sent_to(slow: Fabric) -> None:
     try:
         for group in kept:
             groups[group,] = (4, *[0] * CANDIDATES)
-        given = packet()
-        assert slow.put_in(given) == (OK, given)
+        frame = packet()
+        assert slow.put_in(frame) == (OK, frame)
     finally:
         for group, value in kept.items():
             groups[group,] = value
@@ -310,11 +312,11 @@ def test_flowlets_of_one_switch_are_no_others(slow: Fabric) -> None:
 def test_a_flow_keeps_the_port_that_its_hash_says(slow: Fabric) -> None:
     seed = slow.plane.set_scheme("vlb", seed=5)[LEAF]
     for source in range(40):
-        given = packet(ports=(source, 80), protocol=6 if source % 2 else 17)
+        frame = packet(ports=(source, 80), protocol=6 if source % 2 else 17)
         before = slow.plane.counters()
-        slow.put_in(given)
-        raw = [int.from_bytes(given[at : at + 4], sys.byteorder) for at in (26, 30, 34)]
-        expected = selection.below(selection.flow_hash(seed, *raw, given[23]), 4)
+        slow.put_in(frame)
+        raw = [int.from_bytes(frame[at : at + 4], sys.byteorder) for at in (26, 30, 34)]
+        expected = selection.below(selection.flow_hash(seed, *raw, frame[23]), 4)
         assert slow.uplinks(before) == [int(i == expected) for i in range(4)]
 
 

@@ -97,9 +97,9 @@ def flow_of(
     return FiveTuple(src, dst, protocol, ports[0] << 16 | ports[1])
 
 
-def leaves_by(on: Fabric, given: bytes, arrives: int = 0) -> int:
+def leaves_by(on: Fabric, frame_bytes: bytes, arrives: int = 0) -> int:
     """The port by which the program sends a frame."""
-    action, got = on.put_in(given, arrives)
+    action, got = on.put_in(frame_bytes, arrives)
     assert action == STOLEN
     return got[11]
 
@@ -121,13 +121,13 @@ def test_a_flow_enters_the_table_when_it_has_sent_enough_and_goes_by_its_hash_be
     slow.plane.set_scheme("dar:elephant_kb=3", seed=1)
     for at in range(20):
         ports = (5000 + at, 80)
-        given = frame(1000, ports=ports, protocol=protocol)
-        assert [leaves_by(slow, given) for _ in range(2)] == [
+        frame_bytes = frame(1000, ports=ports, protocol=protocol)
+        assert [leaves_by(slow, frame_bytes) for _ in range(2)] == [
             hashed_uplink(slow, ports, protocol=protocol)
         ] * 2
         assert flow_of(ports, protocol=protocol) not in table.read()
-        assert leaves_by(slow, given) == UPLINKS[0]  # h0's number, 0, modulo 4
-        assert leaves_by(slow, given) == UPLINKS[0]
+        assert leaves_by(slow, frame_bytes) == UPLINKS[0]  # h0's number, 0, modulo 4
+        assert leaves_by(slow, frame_bytes) == UPLINKS[0]
         noted = table.read()[flow_of(ports, protocol=protocol)]
         assert (noted.port, noted.bytes_) == (slow.network.ifindex(LEAF, UPLINKS[0]), 2000)
         assert noted.moved_ns == noted.queued_ns == 0
@@ -366,16 +366,16 @@ def test_a_daemon_is_told_once_a_period_and_flows_that_are_silent_are_forgotten(
     noted = table.read()[flow_of((1, 1))]
     began_s = need.next_s(noted.last_ns / 1e9)
     placements.apply([SetFlowPort(flow_of((2, 2)), 4)])
-    (told,) = placements.look(began_s)
-    seen = {flow.flow: flow for flow in told.flows}
+    (event,) = placements.look(began_s)
+    seen = {flow.flow: flow for flow in event.flows}
     assert seen[flow_of((1, 1))].port == UPLINKS[0]
     assert seen[flow_of((1, 1))].idle_s == pytest.approx(began_s - noted.last_ns / 1e9, abs=1e-6)
     assert seen[flow_of((1, 1))].rested_s > 1
     assert seen[flow_of((2, 2))].port == 4
     assert not placements.look(began_s + 0.0099)
     assert placements.look(began_s + 0.0101)
-    (told,) = placements.look(noted.last_ns / 1e9 + IDLE_S + 1)
-    assert not told.flows
+    (event,) = placements.look(noted.last_ns / 1e9 + IDLE_S + 1)
+    assert not event.flows
     assert not table.read()
 
 
@@ -404,15 +404,17 @@ def test_by_destination_a_new_flow_goes_where_others_to_its_host_go(
     # a daemon moves all of them, one by one
     assert leaves_by(slow, frame(ports=(2, 1))) == UPLINKS[1]
     assert [grown(at, src=H0) for at in range(20, 24)] == [UPLINKS[3]] * 4
-    held = table.read_all()
+    entries = table.read_all()
     shared = {to_destination(H3): ports[UPLINKS[3]], to_destination(H3 - 1): ports[UPLINKS[0]]}
-    assert {flow: noted.port for flow, noted in held.items() if flow not in table.read()} == shared
-    now = max(noted.last_ns for noted in held.values()) / 1e9
-    (told,) = placements.look(now)
-    assert {seen.flow for seen in told.flows} == table.read().keys()
-    assert len(told.flows) == 16
-    (told,) = placements.look(now + idle_s + 0.1)
-    assert not told.flows
+    assert {
+        flow: noted.port for flow, noted in entries.items() if flow not in table.read()
+    } == shared
+    now = max(noted.last_ns for noted in entries.values()) / 1e9
+    (event,) = placements.look(now)
+    assert {seen.flow for seen in event.flows} == table.read().keys()
+    assert len(event.flows) == 16
+    (event,) = placements.look(now + idle_s + 0.1)
+    assert not event.flows
     assert table.read_all().keys() == shared.keys()
     placements.look(now + idle_s + 0.2)
     assert not table.read_all()

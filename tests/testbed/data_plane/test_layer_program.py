@@ -43,11 +43,11 @@ OFF = {"layers": LAYERS, "gap_us": 1, "ecn_percent": 1, "ecn_rounds": 1}
 
 @contextmanager
 def brought_up(scheme: str, link: LinkSpec) -> Iterator[RunningNetwork]:
-    made = RunningNetwork.create(TOPOLOGY, link, scheme=scheme, packed=1)
+    network = RunningNetwork.create(TOPOLOGY, link, scheme=scheme, packed=1)
     try:
-        yield made
+        yield network
     finally:
-        made.down()
+        network.down()
 
 
 @pytest.fixture(scope="module")
@@ -81,9 +81,9 @@ def change() -> Iterator[Callable[..., LayerProgram]]:
 @contextmanager
 def udp(net: RunningNetwork, host: int) -> Iterator[socket.socket]:
     with netns.inside(net.netns(host)):
-        made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    with made:
-        yield made
+        sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with sender:
+        yield sender
 
 
 def since(program: LayerProgram, before: LayerCounts) -> LayerCounts:
@@ -113,8 +113,10 @@ def test_maps_and_kernels_hold_one_route_for_each_layer_and_router(fast: Running
     ]
     for node, table in maps.items():
         with fast.at(node) as opened:
-            held = fib.routes(opened)
-        assert {prefix: tuple(index for index, _ in hops) for prefix, hops in held.items()} == table
+            routes = fib.routes(opened)
+        assert {
+            prefix: tuple(index for index, _ in hops) for prefix, hops in routes.items()
+        } == table
         own = Prefix(TOPOLOGY.naming.address(node - 18) & ~0xFF, 24)
         wanted = {
             prefix for prefix in layered if prefix.network & 0xFFFFFF != own.network & 0xFFFFFF
@@ -362,8 +364,8 @@ def test_layers_go_on_when_a_link_dies(
     near = TOPOLOGY.naming.name(way[1])
 
     def detours() -> int:
-        told = control.status(fast.run.directory, near)["protocol"]
-        return sum(layer["detours"] for layer in told["layers"])
+        status = control.status(fast.run.directory, near)["protocol"]
+        return sum(layer["detours"] for layer in status["layers"])
 
     wait_until("the layers leave the link", lambda: detours() > 0)
     wait_until("every pair answers", lambda: not ping(fast, PAIRS, timeout_s=0.3).lost)

@@ -33,8 +33,8 @@ def fabric(network: Callable[..., RunningNetwork]) -> RunningNetwork:
 
 def known_links(net: RunningNetwork, name: str) -> list[tuple[str, bool]]:
     """The links that a switch knows to be failed or degraded (True)."""
-    told = control.status(net.identity.directory, name)["protocol"]["failures"]
-    return [(each["link"], each["degraded"]) for each in told]
+    status = control.status(net.identity.directory, name)["protocol"]["failures"]
+    return [(each["link"], each["degraded"]) for each in status]
 
 
 def sent_packets(net: RunningNetwork) -> dict[tuple[str, int], int]:
@@ -56,11 +56,11 @@ def sent_since(
 def map_routes(net: RunningNetwork, name: str) -> dict[Prefix, tuple[int, ...]]:
     """The routes of a switch as the maps hold them, by port; those of its own hosts left out."""
     node = net.topology.naming.node(name)
-    of = {net.ifindex(node, port): port for port, *_ in net.topology.ports(node)}
+    port_of = {net.ifindex(node, port): port for port, *_ in net.topology.ports(node)}
     with DataPlane.open(net) as plane:
         table = plane.groups[node].table()
     return {
-        prefix: tuple(of[index] for index in ports)
+        prefix: tuple(port_of[index] for index in ports)
         for prefix, ports in table.items()
         if prefix.length < 32
     }

@@ -190,8 +190,8 @@ def test_the_kernel_holds_what_was_meant(rerouted_net):
         check=True,
     ).stdout
     assert "type filter hook input priority mangle; policy accept;" in listed
-    told = control.status(rerouted_net.run.directory, "h3")["protocol"]
-    assert told["rerouted"] == ["64.0.4.0/24"]
+    status = control.status(rerouted_net.run.directory, "h3")["protocol"]
+    assert status["rerouted"] == ["64.0.4.0/24"]
 
 
 def test_packets_find_a_way_around_a_link_that_died_in_silence(network):
@@ -206,15 +206,15 @@ def test_packets_find_a_way_around_a_link_that_died_in_silence(network):
 def test_a_change_that_is_refused_leaves_all_as_it_was(spare_netns):
     with netns.inside(spare_netns.fd):
         routes = netlink.Socket()
-        made = prefix_rewrite.PrefixRewriting(
+        rewriting = prefix_rewrite.PrefixRewriting(
             10 << 24 | 1, [64, 65], 32, routes, TransitRewriting({(0,): (0, 0)}, {}, {}, 0)
         )
-    with closing(routes), closing(made):
+    with closing(routes), closing(rewriting):
         half, all_of_it = Prefix(64 << 24, 9), Prefix(64 << 24, 8)
-        made.set([SetPrefixRewrite(half, 65)])
+        rewriting.set([SetPrefixRewrite(half, 65)])
         with pytest.raises(netlink.NetlinkError, match=r"nft add element ip weft octets \{ 64"):
-            made.set([SetPrefixRewrite(all_of_it, 65)])
-        made.set([SetPrefixRewrite(half, None)])  # and now it is made as well
+            rewriting.set([SetPrefixRewrite(all_of_it, 65)])
+        rewriting.set([SetPrefixRewrite(half, None)])  # and now it is made as well
 
 
 def test_two_changes_one_after_the_other_are_one():

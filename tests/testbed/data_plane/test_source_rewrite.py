@@ -43,8 +43,10 @@ def steered_net(network):
                 with netns.inside(net.netns(server)):
                     kept = stack.enter_context(closing(netlink.Socket()))
                     ways = proxy_addresses.ways(ccrdn)
-                    made = source_rewrite.SourceRewriting(net.plan.address(server), ways, kept, {})
-                    found.append(stack.enter_context(closing(made)))
+                    rewriting = source_rewrite.SourceRewriting(
+                        net.plan.address(server), ways, kept, {}
+                    )
+                    found.append(stack.enter_context(closing(rewriting)))
         yield net, found
 
 
@@ -206,11 +208,11 @@ def test_daemons_steer_every_pair_by_the_path_that_they_chose(network, spec):
     def choices():
         numbers = {}
         for src in {src for src, _ in pairs}:
-            told = control.status(net.identity.directory, f"h{src}")["protocol"]["destinations"]
+            status = control.status(net.identity.directory, f"h{src}")["protocol"]["destinations"]
             for dst in (dst for at, dst in pairs if at == src):
-                if f"h{dst}" not in told or not told[f"h{dst}"]["connected"]:
+                if f"h{dst}" not in status or not status[f"h{dst}"]["connected"]:
                     return None
-                numbers[src, dst] = told[f"h{dst}"]["proxy"]
+                numbers[src, dst] = status[f"h{dst}"]["proxy"]
         return numbers
 
     assert not ping(net, pairs, retries=2).lost

@@ -55,7 +55,7 @@ def test_both_ends_of_a_bgp_session_are_told_the_same(spec):
     assert sessions
     assert {(b, b_at, a, a_at) for a, a_at, b, b_at in sessions} == set(sessions)
     assert len(sessions) == sum(routing.sessions(node) for node in routing.nodes)
-    assert max(Counter(at for _, at, _, _ in sessions).values()) == 1
+    assert max(Counter(neighbour for _, neighbour, _, _ in sessions).values()) == 1
 
 
 @pytest.mark.parametrize("spec", ["fattree:k=4", "fattree:k=8", "clos:n=2,r=3,m=2"])

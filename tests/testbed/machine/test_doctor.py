@@ -111,9 +111,9 @@ def test_a_summary_comes_first_and_every_line_fits_a_terminal(memory, capsys, mo
 
 
 def test_json_has_every_feature(memory):
-    told = json.loads(json.dumps(doctor.as_json(doctor.probe())))
-    assert told["kernel"] == os.uname().release
-    assert [set(one) for one in told["features"]] == 2 * [
+    document = json.loads(json.dumps(doctor.as_json(doctor.probe())))
+    assert document["kernel"] == os.uname().release
+    assert [set(one) for one in document["features"]] == 2 * [
         {"name", "present", "detail", "needed_for", "get"}
     ]
 

@@ -56,23 +56,23 @@ def test_a_report_in_one_line_has_the_verdict_and_its_cause():
 
 def test_the_virtual_clock_is_not_judged(monkeypatch):
     monkeypatch.setattr(clock, "is_virtual", lambda: True)
-    told = []
-    with judged(SimpleNamespace(), told.append):
+    lines = []
+    with judged(SimpleNamespace(), lines.append):
         pass
-    assert told == []
+    assert lines == []
 
 
 @pytest.mark.kernel
 @pytest.mark.real_clock("nothing is judged under the virtual clock")
 def test_a_measurement_is_judged_and_an_error_is_not(network):
     net = network("star:n=2", LINK)
-    told = []
-    with judged(net, told.append):
+    lines = []
+    with judged(net, lines.append):
         iperf(net, 0, 1, IperfSpec(seconds=1))
-    assert [component.name for component in told[0].components if "dequeue" in component.name]
-    with pytest.raises(ValueError, match="wrong"), judged(net, told.append):
+    assert [component.name for component in lines[0].components if "dequeue" in component.name]
+    with pytest.raises(ValueError, match="wrong"), judged(net, lines.append):
         raise ValueError("wrong")
-    assert len(told) == 1
+    assert len(lines) == 1
 
 
 def report(*components: Component, decisive: bool = True) -> FidelityReport:
@@ -188,9 +188,9 @@ def test_every_component_is_reported_and_json_able(network):
         with pytest.raises(RuntimeError, match="not finished"):
             _ = watch.report
         iperf(net, 0, 3, IperfSpec(seconds=1, congestion="reno"))
-    told = json.loads(json.dumps(watch.report.as_dict()))
-    assert told["verdict"] == watch.verdict in (PASS, WARN, FAIL)
-    names = {component["name"] for component in told["components"]}
+    document = json.loads(json.dumps(watch.report.as_dict()))
+    assert document["verdict"] == watch.verdict in (PASS, WARN, FAIL)
+    names = {component["name"] for component in document["components"]}
     of_clock = "reference gap off by" if clock.is_virtual() else "time stolen by the hypervisor"
     assert {"another instrument", "packets over a frame", "unexplained drops", of_clock} <= names
     assert part(watch.report, "dequeue").where

@@ -196,8 +196,8 @@ def test_parameters_of_the_daemons_are_taken_with_those_of_the_scheme(
     network: Callable[..., RunningNetwork],
 ) -> None:
     net = network(CLOS, FAST, "ttc:delta=4,hello_ms=50,dead=2")
-    told = control.status(net.identity.directory, "e0")
-    assert told["protocol"]["neighbours"][0]["state"] == "up"
+    status = control.status(net.identity.directory, "e0")
+    assert status["protocol"]["neighbours"][0]["state"] == "up"
     assert net.identity.journal["scheme"] == "ttc:delta=4,hello_ms=50,dead=2"
     with pytest.raises(ValueError, match="ttc: no parameter 'hello'"):
         RunningNetwork.create(build(CLOS), FAST, scheme="ttc:hello=3")
