@@ -151,7 +151,6 @@ class Flows:
         return flow
 
     def end(self, flow: FiveTuple) -> None:
-        """End `flow`."""
         del self._live[flow]
 
     def live(self) -> list[FiveTuple]:
@@ -209,7 +208,6 @@ class Flows:
         return self.packet_s or self.option("period_us") / 16e6
 
     def node(self, number: int) -> Node:
-        """Return the node with this number."""
         return self._nodes[number]
 
     def port(self, node: int, peer: int) -> int:

@@ -106,7 +106,6 @@ class Simulator:
             self._tell_ends(link)
 
     def restore(self, link: int) -> None:
-        """Restore `link`."""
         if self._wires.restore(link):
             self._tell_ends(link)
 
