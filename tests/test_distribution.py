@@ -168,7 +168,7 @@ def test_the_archive_of_sources_has_every_file(sources, tmp_path):
 def test_it_runs_where_it_is_installed(weft):
     listed = weft("weft", "list", "--json")
     assert (listed.returncode, listed.stderr) == (0, "")
-    assert {one["name"] for one in json.loads(listed.stdout)["experiments"]} >= {
+    assert {entry["name"] for entry in json.loads(listed.stdout)["experiments"]} >= {
         "link_loss",
         "hop_length",
     }
@@ -228,8 +228,8 @@ def test_programs_are_the_same_for_every_processor(program, tmp_path):
     contents = []
     for machine in ("x86", "arm64"):
         argv = [
-            f"-D__TARGET_ARCH_{machine}" if one.startswith("-D__TARGET_ARCH_") else one
-            for one in command.split()
+            f"-D__TARGET_ARCH_{machine}" if word.startswith("-D__TARGET_ARCH_") else word
+            for word in command.split()
         ]
         argv[argv.index("-o") + 1] = str(tmp_path / "program.o")
         subprocess.run(argv, cwd=ROOT, check=True)

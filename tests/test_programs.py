@@ -89,9 +89,9 @@ def known_packages() -> dict[str, bool]:
         "--showformat=${Package} ${Essential} ${Priority} ${db:Status-Status}\n",
     ]
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    each = [line.split() for line in lines if line.endswith(" installed")]
+    words = [line.split() for line in lines if line.endswith(" installed")]
     return {
-        name: essential == "yes" or priority == "required" for name, essential, priority, _ in each
+        name: essential == "yes" or priority == "required" for name, essential, priority, _ in words
     }
 
 

@@ -43,9 +43,9 @@ def requirement_names(requirements: Iterable[str]) -> set[str]:
     """Names of those requirements that apply to this Python."""
     parsed = map(Requirement, requirements)
     return {
-        canonicalize_name(one.name)
-        for one in parsed
-        if not one.marker or one.marker.evaluate({"extra": ""})
+        canonicalize_name(requirement.name)
+        for requirement in parsed
+        if not requirement.marker or requirement.marker.evaluate({"extra": ""})
     }
 
 

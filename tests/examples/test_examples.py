@@ -112,9 +112,9 @@ def test_an_example_is_one_module(name: str) -> None:
 @pytest.mark.slow
 def test_they_are_listed_and_described(weft: Python) -> None:
     listed = json.loads(weft("list", "--json").stdout)
-    (scheme,) = [one for one in listed["routing"] if one["name"] == "deflection"]
+    (scheme,) = [entry for entry in listed["routing"] if entry["name"] == "deflection"]
     assert scheme["parameters"].keys() == {"hello_ms", "dead"}
-    assert "torus" in {one["name"] for one in listed["topologies"]}
+    assert "torus" in {entry["name"] for entry in listed["topologies"]}
     torus = json.loads(weft("topo", "torus:n=4", "--json").stdout)
     assert (torus["servers"], torus["switches"], torus["links"]) == (16, 16, 16 + 2 * 16)
     assert torus["diameter_hops"] == 2 + 2 + 2

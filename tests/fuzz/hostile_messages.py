@@ -91,8 +91,8 @@ def schemes() -> list[str]:
     }
     return [
         name
-        for name, each in registry.schemes().items()
-        if each.machine and name not in balancing - unlike
+        for name, registration in registry.schemes().items()
+        if registration.machine and name not in balancing - unlike
     ]
 
 
@@ -135,7 +135,7 @@ def inputs() -> list[bytes]:
 
     They are its own corpus, messages that once did harm, and some messages of daemons.
     """
-    found = [input_of(*one) for one in coverage_corpus()]
+    found = [input_of(*message) for message in coverage_corpus()]
     for name in schemes():
         draw = Random(f"1 {name}")
         found += [
@@ -206,8 +206,8 @@ class Campaign:
         """Say so many, and look whether the network is in order afterwards; stops at the first
         failure."""
         for payload in corpus():
-            for node, one in self.simulator._nodes.items():
-                for port, _ in one.config.ports:
+            for node, simulated in self.simulator._nodes.items():
+                for port, _ in simulated.config.ports:
                     self._say(node, port, payload)
         for number in range(messages):
             node, port = self._somewhere()

@@ -95,7 +95,7 @@ def main() -> int:
     arguments = parser.parse_args()
     need_root()
     tests = fetch() / "mininet" / "test"
-    netem = all(one.present for one in probe() if one.name in ("netem", "ifb"))
+    netem = all(feature.present for feature in probe() if feature.name in ("netem", "ifb"))
     inside = not netem and uml.installed()
     bad = 0
     commands = ROOT / ".mininet"  # the temporary folders are others under User-Mode Linux

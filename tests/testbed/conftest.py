@@ -90,9 +90,9 @@ def network() -> Iterator[Callable[..., RunningNetwork]]:
         return networks[-1]
 
     yield create
-    for one in networks:
-        if one.run.directory.exists():
-            one.down()
+    for net in networks:
+        if net.run.directory.exists():
+            net.down()
 
 
 @pytest.fixture

@@ -448,15 +448,15 @@ def test_nobody_is_blamed_by_one_that_sleeps_while_the_others_speak():
 
 
 def test_a_change_of_digest_is_told_with_the_next_hello_and_changes_nothing_else():
-    one, two = node_0(), Neighbourhood(1, {0: [0]}, incarnation=1)
+    first, two = node_0(), Neighbourhood(1, {0: [0]}, incarnation=1)
     two.start(0.0)
-    assert say(one, hello(1, [US]), 0.001) == [(1, True)]
-    one.set_digest(77)
-    (said,) = sends(one.tick(one.deadline))
+    assert say(first, hello(1, [US]), 0.001) == [(1, True)]
+    first.set_digest(77)
+    (said,) = sends(first.tick(first.deadline))
     assert (said.digest, said.heard) == (77, ((1, 1),))
-    assert say(one, hello(1, [US], 2, digest=99), 0.031) == []
-    assert one.digest(Hop(0, 1)) == 99
-    assert one.digest(Hop(4, 4)) == 0
+    assert say(first, hello(1, [US], 2, digest=99), 0.031) == []
+    assert first.digest(Hop(0, 1)) == 99
+    assert first.digest(Hop(4, 4)) == 0
 
 
 def test_only_news_is_urgent():
@@ -548,5 +548,5 @@ def test_neighbours_that_are_damped_return_in_the_same_order_each_time():
         machine.link_changed(0, True, turn * 0.1)
         for other in others:
             say(machine, hello(other, [(0, 1)], sequence=turn + 1, interval_ms=10_000), turn * 0.1)
-    assert {each["state"] for each in machine.status()["neighbours"]} == {"damped"}
+    assert {neighbour["state"] for neighbour in machine.status()["neighbours"]} == {"damped"}
     assert [node for node, _ in changes(machine.tick(5.0))] == others

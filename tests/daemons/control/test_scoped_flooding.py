@@ -36,7 +36,8 @@ def heard(origin=9, *, sender=2, sequence=5, hops=2, body=ONE, lifetime_ms=3000,
 def test_a_notice_leaves_every_port_for_who_is_there_with_the_hops_that_are_left():
     sends = messages_by_port(node().say(ONE, 0.0))
     assert {
-        port: (one.sender, one.target, one.origin, one.hops) for port, one in sends.items()
+        port: (message.sender, message.target, message.origin, message.hops)
+        for port, message in sends.items()
     } == {port: (1, port + 2, 1, 2) for port in range(3)}
 
 
@@ -53,8 +54,8 @@ def test_what_is_new_is_passed_on_where_it_did_not_come_from():
     is_news, sends = flooding.hear(heard(), 0, 1.0)
     assert is_news
     assert {
-        port: (one.sender, one.target, one.origin, one.hops)
-        for port, one in messages_by_port(sends).items()
+        port: (message.sender, message.target, message.origin, message.hops)
+        for port, message in messages_by_port(sends).items()
     } == {
         1: (1, 3, 9, 1),
         2: (1, 4, 9, 1),
@@ -76,7 +77,7 @@ def test_the_shorter_way_counts_also_if_it_was_slower():
     flooding.hear(heard(hops=0), 0, 1.0)
     is_news, sends = flooding.hear(heard(hops=2, sender=3), 1, 1.1)
     assert not is_news
-    assert [one.hops for one in messages_by_port(sends).values()] == [1, 1]
+    assert [message.hops for message in messages_by_port(sends).values()] == [1, 1]
     assert flooding.hear(heard(hops=1, sender=4), 2, 1.2) == (False, [])
 
 
@@ -110,7 +111,7 @@ def test_what_is_not_renewed_is_forgotten_with_the_time_it_has_used_up_on_its_wa
     flooding.hear(heard(lifetime_ms=500), 0, 1.0)
     flooding.hear(heard(origin=8, lifetime_ms=700, body=NONE), 0, 1.0)
     assert flooding.deadline == 1.5
-    assert [one.lifetime_ms for one in messages_by_port(flooding.tell(1, 1.2)).values()]
+    assert [message.lifetime_ms for message in messages_by_port(flooding.tell(1, 1.2)).values()]
     assert flooding.tick(1.4) == (False, [])
     assert flooding.tick(1.5) == (True, [])
     assert flooding.tick(1.8) == (False, [])
@@ -140,7 +141,7 @@ def test_ports_may_be_told_apart():
     flooding = node(says_at=[0], onward=lambda notice, port: [2] if port == 0 else [])
     assert list(messages_by_port(flooding.say(Crowding(1), 0.0))) == [0]
     assert list(messages_by_port(flooding.hear(heard(body=Crowding(2)), 0, 0.0)[1])) == [2]
-    assert [one.origin for one in messages_by_port(flooding.tell(2, 0.0)).values()] == [9]
+    assert [message.origin for message in messages_by_port(flooding.tell(2, 0.0)).values()] == [9]
 
 
 def test_a_ring_is_crossed_from_both_sides_and_the_flood_ends():
@@ -155,5 +156,12 @@ def test_a_ring_is_crossed_from_both_sides_and_the_flood_ends():
         to = (at - 1) % 8 if send.port == 0 else (at + 1) % 8
         assert notice == notice._replace(sender=at, target=to)
         waiting += [(to, more) for more in ring[to].hear(notice, 1 - send.port, 0.0)[1]]
-    assert sorted(number for number, each in ring.items() if each.notices) == [1, 2, 3, 5, 6, 7]
+    assert sorted(number for number, flooding in ring.items() if flooding.notices) == [
+        1,
+        2,
+        3,
+        5,
+        6,
+        7,
+    ]
     assert sent == 6

@@ -62,7 +62,7 @@ def plain(message: Any) -> dict[str, Any]:
                 "advertisements", list(map(advertisement_fields, message.advertisements))
             )
         case wire.Summary():
-            return values | counted_list("entries", [entry(*one) for one in message.entries])
+            return values | counted_list("entries", [entry(*row) for row in message.entries])
         case Notice():
             del values["body"]
             return values | body(message.body)
@@ -85,12 +85,14 @@ def vars_of(message: Any) -> dict[str, Any]:
     return {field.name: getattr(message, field.name) for field in dataclasses.fields(message)}
 
 
-def advertisement_fields(one: wire.Advertisement) -> dict[str, Any]:
-    links = [{"port": port, "neighbour": node} for port, node in wire.unpack_links(one.links)]
+def advertisement_fields(advertisement: wire.Advertisement) -> dict[str, Any]:
+    links = [
+        {"port": port, "neighbour": node} for port, node in wire.unpack_links(advertisement.links)
+    ]
     return {
-        "origin": one.origin,
-        "sequence": one.sequence,
-        "lifetime_ms": one.lifetime_ms,
+        "origin": advertisement.origin,
+        "sequence": advertisement.sequence,
+        "lifetime_ms": advertisement.lifetime_ms,
         **counted_list("links", links),
     }
 
@@ -156,7 +158,7 @@ def test_probes_of_tar_are(message: tar.FlowProbe) -> None:
 def test_breaks_of_tar_are(given_: tuple[int, int, list[tuple[FiveTuple, int]]]) -> None:
     sender, target, flows = given_
     (payload,) = tar.breaks(sender, target, flows)
-    entries = [flow(one) | {"token": token} for one, token in flows]
+    entries = [flow(flow_and_token) | {"token": token} for flow_and_token, token in flows]
     check(
         "flow_breaks",
         payload,
@@ -195,10 +197,10 @@ def test_the_dissector_declares_every_field_and_lists_every_message() -> None:
         assert text.count(opening) == text.count(closing)
     words = text.replace("(", " ").split()
     assert sum(words.count(word) for word in ("function", "if", "for")) == words.count("end")
-    for each in FORMATS:
-        assert f'[{each.kind}] = {{ name = "{each.name}", parts = ' in text
-        for path, kind in flat(each.parts).items():
-            assert (f'["{each.name}.{path}"] = ProtoField.' in text) == (kind != "entries")
+    for form in FORMATS:
+        assert f'[{form.kind}] = {{ name = "{form.name}", parts = ' in text
+        for path, kind in flat(form.parts).items():
+            assert (f'["{form.name}.{path}"] = ProtoField.' in text) == (kind != "entries")
             size = BYTES.get(kind)
             assert (
                 f'name = "{path.rpartition(".")[2]}"'
@@ -226,7 +228,7 @@ def tshark_fields(fields: dict[str, Any], path: str) -> dict[str, list[str]]:
 
 def columns() -> list[str]:
     """The names of all fields in Wireshark."""
-    kinds = [("seal", SEAL), *((each.name, each.parts) for each in FORMATS)]
+    kinds = [("seal", SEAL), *((form.name, form.parts) for form in FORMATS)]
     found = [
         (f"weft.{name}.{path}", kind) for name, parts in kinds for path, kind in flat(parts).items()
     ]

@@ -183,11 +183,11 @@ def test_a_daemon_needs_no_array_library_no_graph_and_no_other_scheme():
 
 
 def test_every_scheme_says_what_it_is():
-    for name, one in schemes().items():
-        assert one.name == name
-        assert one.summary
-        assert one.source
-        for parameter in one.parameters.values():
+    for name, registration in schemes().items():
+        assert registration.name == name
+        assert registration.summary
+        assert registration.source
+        for parameter in registration.parameters.values():
             assert parameter.meaning
             assert parameter.default is not None
             assert not parameter.words or (parameter.least, parameter.most) == (
@@ -198,14 +198,14 @@ def test_every_scheme_says_what_it_is():
 
 def test_what_a_carrier_must_have_is_said_before_and_with_each_node():
     for topology in map(build, NETWORKS):
-        for name, one in schemes().items():
+        for name, registration in schemes().items():
             if runs_on(name, topology):
                 needs = {
                     type(need)
                     for config in configure(topology, name).values()
                     for need in config.needs
                 }
-                assert needs == one.needs
+                assert needs == registration.needs
 
 
 def test_what_daemons_do_not_read_is_refused_where_there_are_none():

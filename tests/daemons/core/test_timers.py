@@ -37,8 +37,8 @@ def test_when_the_next_is_there():
 
 def estimated_wait_s(*took_s, least_s=0.01, most_s=1.0):
     estimator = RtoEstimator(least_s, most_s)
-    for each in took_s:
-        estimator.heard(each)
+    for duration_s in took_s:
+        estimator.heard(duration_s)
     return estimator.wait_s
 
 

@@ -133,6 +133,6 @@ def test_summaries_together_cover_every_origin_once(origins):
     assert [origin for message in messages for origin, *_ in message.entries] == origins
     assert messages[0].first == 0
     assert messages[-1].last == 0xFFFFFFFF
-    assert all(one.last + 1 == two.first for one, two in pairwise(messages))
+    assert all(first.last + 1 == two.first for first, two in pairwise(messages))
     assert all(m.first <= origin <= m.last for m in messages for origin, *_ in m.entries)
     assert all(len(encode(message)) <= wire.PAYLOAD_BYTES for message in messages)

@@ -39,7 +39,9 @@ def node(name, topology=FOUR):
 
 
 def known_failures(simulator, name):
-    return [each["link"] for each in simulator.status(node(name, simulator.topology))["failures"]]
+    return [
+        failure["link"] for failure in simulator.status(node(name, simulator.topology))["failures"]
+    ]
 
 
 def failures_known(simulator):

@@ -148,9 +148,9 @@ def test_the_kernel_chooses_link_groups_as_python_does(library: ctypes.CDLL) -> 
             drawn.choice([100, 150, 200]),
         )
         zero = drawn.choice([0, 1, 5, 6, 21, drawn.randrange(250)])
-        one = drawn.choice([0, zero, zero + 1, zero * 2, zero * 3 // 2, drawn.randrange(250)])
-        expected = lbsp.next_state(state, (zero, one), threshold, percent)
-        assert library.c_next_state(state, zero, one, threshold, percent) == expected
+        load = drawn.choice([0, zero, zero + 1, zero * 2, zero * 3 // 2, drawn.randrange(250)])
+        expected = lbsp.next_state(state, (zero, load), threshold, percent)
+        assert library.c_next_state(state, zero, load, threshold, percent) == expected
         assert library.c_group_in_state(state, own % 2, turn) == lbsp.group_in_state(
             state, own % 2, turn
         )

@@ -71,8 +71,10 @@ def wrong(simulator, links, pairs):
 
 
 def the_flow(simulator, src, dst):
-    (one,) = [flow for flow in simulator.status(src)["flows"] if flow["destination"] == f"h{dst}"]
-    return one
+    (flow_row,) = [
+        flow for flow in simulator.status(src)["flows"] if flow["destination"] == f"h{dst}"
+    ]
+    return flow_row
 
 
 def test_without_failures_every_flow_goes_by_tor_and_every_server_on_it_knows_it():
@@ -258,13 +260,13 @@ def test_a_flow_that_comes_back_before_its_states_are_forgotten_is_answered_at_o
 def probe_ports(simulator, server, for_s, every_s=0.001):
     """The ports of the flows that `server` asks about meanwhile, in order."""
     asked, own = [], simulator.protocol(server)._own._own
-    tokens = {flow: one.token for flow, one in own.items()}
+    tokens = {flow: own_flow.token for flow, own_flow in own.items()}
     for _ in range(round(for_s / every_s)):
         simulator.run_for(every_s)
-        for flow, one in own.items():
-            if one.token != tokens.get(flow):
+        for flow, own_flow in own.items():
+            if own_flow.token != tokens.get(flow):
                 asked.append(flow.ports)
-                tokens[flow] = one.token
+                tokens[flow] = own_flow.token
     return asked
 
 

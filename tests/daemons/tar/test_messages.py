@@ -45,10 +45,10 @@ def test_what_is_passed_on_differs_in_who_speaks_to_whom(probe, sender, target):
 def test_breaks_are_read_as_written_each_message_within_a_frame(sender, target, flows):
     payloads = messages.breaks(sender, target, flows)
     message = [messages.decode(payload) for payload in payloads]
-    assert [flow for one in message for flow in one.flows] == flows
+    assert [flow for part in message for flow in part.flows] == flows
     assert len(payloads) == -(-len(flows) // messages.MOST_BREAKS)
-    for payload, one in zip(payloads, message, strict=True):
-        assert (one.sender, one.target) == (sender, target)
+    for payload, part in zip(payloads, message, strict=True):
+        assert (part.sender, part.target) == (sender, target)
         assert payload[wire.TARGET] == target.to_bytes(4, "big")
         assert len(payload) <= 1472
         assert wire.decode(payload) is None

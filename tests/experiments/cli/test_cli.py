@@ -238,9 +238,11 @@ def test_the_path_through_a_fabric_has_its_switches(weft):
 def test_every_scheme_has_a_path_and_shares_that_add_up(weft, scheme):
     topology = runs_on(scheme)[0]
     answer = json_of(weft("route", topology, "--routing", scheme, "h0", "h9", "--json"))
-    assert sum(each["share"] for each in answer["choices"]) == pytest.approx(1)
+    assert sum(choice["share"] for choice in answer["choices"]) == pytest.approx(1)
     assert answer["choices"][0]["path"] == answer["path"]
-    assert all(each["path"][0] == "h0" and each["path"][-1] == "h9" for each in answer["choices"])
+    assert all(
+        choice["path"][0] == "h0" and choice["path"][-1] == "h9" for choice in answer["choices"]
+    )
     _, out, _ = weft("route", topology, "--routing", scheme, "h0", "h9")
     assert len(out.splitlines()) == len(answer["choices"])
 
@@ -248,7 +250,7 @@ def test_every_scheme_has_a_path_and_shares_that_add_up(weft, scheme):
 def test_the_path_of_each_layer_is_shown_with_its_share(weft):
     argv = ("route", "slimfly:q=3,p=1", "--routing", "fatpaths:layers=3,rho=0.7", "h0", "h9")
     answer = json_of(weft(*argv, "--json"))
-    assert [(each["layer"], each["share"]) for each in answer["choices"]] == [
+    assert [(choice["layer"], choice["share"]) for choice in answer["choices"]] == [
         (layer, 1 / 3) for layer in range(3)
     ]
     lines = weft(*argv)[1].splitlines()
@@ -797,12 +799,12 @@ def test_link_loss_is_drawn(weft, tmp_path):
 
 def test_list_names_what_there_is(weft, monkeypatch):
     catalogue = json_of(weft("list", "--json"))
-    assert {"first_light", "link_loss"} <= {one["name"] for one in catalogue["experiments"]}
-    assert {"dcell", "fattree"} <= {one["name"] for one in catalogue["topologies"]}
-    assert {"dr", "bfs", "ecmp"} <= {one["name"] for one in catalogue["routing"]}
+    assert {"first_light", "link_loss"} <= {entry["name"] for entry in catalogue["experiments"]}
+    assert {"dcell", "fattree"} <= {entry["name"] for entry in catalogue["topologies"]}
+    assert {"dr", "bfs", "ecmp"} <= {entry["name"] for entry in catalogue["routing"]}
     _, out, _ = weft("list")
     for kind in catalogue.values():
-        assert all(one["name"] in out for one in kind)
+        assert all(entry["name"] in out for entry in kind)
     assert len(out.splitlines()) == sum(map(len, catalogue.values())) + 4 + 1, (
         "a line each, four titles, and file:PATH"
     )

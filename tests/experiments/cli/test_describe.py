@@ -53,7 +53,7 @@ def test_json_has_what_is_stored_and_what_nobody_explains(describe, tmp_path):
     assert description["stored"] == {"runs": 1, "commits": ["abc"], "median_s": 2.5}
     size = {"meaning": "its side", "unit": "m", "values": "0 .. 1000", "default": [1, 2, 3]}
     assert description["parameters"]["size"] == size
-    columns = {one["name"]: one for one in description["columns"]}
+    columns = {column["name"]: column for column in description["columns"]}
     assert columns["area_bytes"] == {"name": "area_bytes", "unit": "bytes", "meaning": ""}
     assert columns["seed"]["meaning"]
     assert (description["default_runs"], description["must_hold"]) == (12, ["right"])

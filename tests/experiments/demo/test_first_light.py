@@ -162,8 +162,8 @@ def test_runs_of_different_networks_have_panels_of_their_own():
     times = {"up_s": 0.2, "announced_noticed_ms": 3.5, "silent_noticed_ms": 80.0}
     times |= {"announced_restored_ms": 40.0, "silent_restored_ms": 50.0}
     rows = [
-        {"topology": one, "fidelity": "PASS", **times}
-        for one in ("dcell:n=4,k=1", "ficonn:n=4,k=1")
+        {"topology": spec, "fidelity": "PASS", **times}
+        for spec in ("dcell:n=4,k=1", "ficonn:n=4,k=1")
     ]
     with figures.new() as figure:
         EXPERIMENT.plot([*rows, rows[0]], figure)

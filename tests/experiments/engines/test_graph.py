@@ -116,8 +116,8 @@ def test_a_rule_that_is_a_function_is_compiled_into_the_loops():
         )
         for src in sources
     ]
-    assert [(one.hops.tolist(), one.lost) for one in routes] == [
-        (one.hops.tolist(), one.lost) for one in rerouted
+    assert [(batch.hops.tolist(), batch.lost) for batch in routes] == [
+        (batch.hops.tolist(), batch.lost) for batch in rerouted
     ]
 
 
@@ -254,16 +254,16 @@ def test_pairs_with_a_dead_end_are_left_out():
 )
 @pytest.mark.slow
 def test_results_do_not_depend_on_the_number_of_threads(network, faulty):
-    one, three = Graph(network, threads=1), Graph(network, threads=3)
-    faults = one.link_faults(np.random.default_rng(0), fraction=0.1 if faulty else 0)
-    traffic_pairs = uniform(one, 40_000)
+    single, three = Graph(network, threads=1), Graph(network, threads=3)
+    faults = single.link_faults(np.random.default_rng(0), fraction=0.1 if faulty else 0)
+    traffic_pairs = uniform(single, 40_000)
     for run in (
         lambda net: net.route(policy("pr-gpi"), traffic_pairs, faults, balanced=True),
         lambda net: net.route(policy("pr-gp0"), traffic_pairs, faults, loads=True),
         lambda net: net.reroute(Dfr(nearest=False), traffic_pairs, faults, loads=True),
         lambda net: net.probe(traffic_pairs, faults) if network.rule == FICONN else None,
     ):
-        found, same = run(one), run(three)
+        found, same = run(single), run(three)
         if found:
             assert (found.hops.tolist(), found.lost) == (same.hops.tolist(), same.lost)
             assert (found.loads == same.loads).all()
@@ -331,11 +331,11 @@ def test_dr_first_tries_proxies_of_near_pairs_only_where_dr_is_dead():
         == net.route(alone, traffic_pairs).hops.tolist()
     )
     by_first, by_usual, by_alone = (
-        net.route(one, traffic_pairs, faults) for one in (first, usual, alone)
+        net.route(batch, traffic_pairs, faults) for batch in (first, usual, alone)
     )
     assert by_first.connected == by_usual.connected > by_alone.connected
     by_first, by_usual = (
-        net.route(one, traffic_pairs, faults, balanced=True) for one in (first, usual)
+        net.route(batch, traffic_pairs, faults, balanced=True) for batch in (first, usual)
     )
     assert by_first.mean_hops >= by_usual.mean_hops
     assert (by_first.loads != by_usual.loads).any()
@@ -374,10 +374,10 @@ def test_breadth_first_search_is_a_lower_bound_that_full_scope_reaches():
     routes = net.shortest(range(net.servers), faults)
     everything = pairs("all-to-all", net.servers, np.random.default_rng(0))
     whole = net.reroute(Dfr(b=net.k), everything, faults)
-    assert sum(one.lost for one in routes) == whole.lost
+    assert sum(batch.lost for batch in routes) == whole.lost
     total = np.zeros(len(whole.hops), np.int64)
-    for one in routes:
-        total[: len(one.hops)] += one.hops
+    for batch in routes:
+        total[: len(batch.hops)] += batch.hops
     assert total.tolist() == whole.hops.tolist()
     within = net.route(policy("pr-gpe"), everything, faults).hops
     assert (total.cumsum()[: len(within)] >= within.cumsum()[: len(total)]).all()

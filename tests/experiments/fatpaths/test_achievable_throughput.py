@@ -171,13 +171,13 @@ def test_more_layers_do_not_lower_the_maximum_and_its_flows_fit():
         result = achievable_throughput.maximum(paths, demands, arcs)
         assert result.throughput >= last - 1e-9
         last = result.throughput
-        load, columns = np.zeros(arcs), [path for each in paths for path in each]
+        load, columns = np.zeros(arcs), [path for group in paths for path in group]
         for amount, path in zip(result.flow, columns, strict=True):
             load[list(path)] += amount
         assert load.max() <= 1 + 1e-6
         assert load.max() > 1 - 1e-6
         sent = [0.0] * len(demands)
-        owners = [number for number, each in enumerate(paths) for _ in each]
+        owners = [number for number, group in enumerate(paths) for _ in group]
         for amount, owner in zip(result.flow, owners, strict=True):
             sent[owner] += amount
         assert (np.array(sent) >= result.throughput * demands.amount - 1e-6).all()

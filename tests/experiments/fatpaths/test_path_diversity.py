@@ -89,9 +89,9 @@ def test_shortest_paths_are_those_of_networkx(spec):
         assert [expected[v] for v in range(graph.routers)] == list(
             zip(graph.distance[src].tolist(), graph.path_count[src].tolist(), strict=True)
         )
-    one = nx.single_source_shortest_path_length(plain, 0)
+    hops = nx.single_source_shortest_path_length(plain, 0)
     assert all(
-        len(list(nx.all_shortest_paths(plain, 0, v))) == graph.path_count[0, v] for v in one if v
+        len(list(nx.all_shortest_paths(plain, 0, v))) == graph.path_count[0, v] for v in hops if v
     )
 
 

@@ -31,7 +31,7 @@ def test_runs_are_paired_that_agree_in_all_but_what_is_compared():
     a = [row("dr", 1, 0, 2), row("dr", 1, 1, 4), row("dr", 2, 0, 8)]
     b = [row("bfs", 2, 0, 16), row("bfs", 1, 1, 4), row("bfs", 1, 0, 6, engine="kernel")]
     matches = pairs(E, a, b, {"scheme"})
-    names = [(one["run"], other["run"]) for one, other in matches]
+    names = [(first["run"], other["run"]) for first, other in matches]
     assert names == [("dr11graph", "bfs11graph"), ("dr20graph", "bfs20graph")]
     assert pairs(E, a, b, set()) == []
     assert len(pairs(E, a, b, {"scheme", "engine"})) == 3
@@ -80,7 +80,7 @@ def test_the_ratio_the_other_way_round_is_its_inverse(values):
 def test_ratios_come_for_each_value_of_a_column():
     matches = [(row("dr", size, 0, 1), row("bfs", size, 0, size)) for size in (1, 2, 2, 3)]
     rows = ratios(matches, ["area_bytes"], by=["size"])
-    assert [(one.group, one.ratio, one.pairs) for one in rows] == [
+    assert [(row_.group, row_.ratio, row_.pairs) for row_ in rows] == [
         ("size=1", pytest.approx(1), 1),
         ("size=2", pytest.approx(2), 2),
         ("size=3", pytest.approx(3), 1),

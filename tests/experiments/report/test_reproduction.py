@@ -120,7 +120,8 @@ def verdict(values, published_values, likenesses, column="servers"):
     claim = Claim("servers", OURS, "", query, apart="a test")
     new = {row["run"]: (row, HERE) for row in rows_of(values)}
     rows = {
-        run.id: reproduction.RowComparison(one) for run, one in zip(RUNS, likenesses, strict=False)
+        run.id: reproduction.RowComparison(likeness)
+        for run, likeness in zip(RUNS, likenesses, strict=False)
     }
     return reproduction.compare_claim(claim, rows, new, FixedRows(Path("nowhere")))
 

@@ -166,14 +166,17 @@ def test_every_column_that_is_written_is_explained():
     assert len(names) > 15
     found = {name: definition.find(name) for name in names}
     without = {
-        name: unexplained(parameters[name], one.columns, one.sweep) for name, one in found.items()
+        name: unexplained(parameters[name], node.columns, node.sweep)
+        for name, node in found.items()
     }
     assert {name: those for name, those in without.items() if those} == {}
 
 
 def test_every_experiment_that_needs_no_kernel_has_a_cell_here():
     without = {
-        name for name, one in definition.discover().items() if set(one.engines) & set(ENGINES)
+        name
+        for name, experiment in definition.discover().items()
+        if set(experiment.engines) & set(ENGINES)
     }
     assert set(CELLS) == without
 

@@ -103,7 +103,7 @@ def test_a_query_creates_no_file(store):
 def test_the_version_of_a_revised_cell_is_one_higher(store):
     graph = replace(EXPERIMENT, revised=lambda engine, parameters: engine == "graph")
     kernel = replace(EXPERIMENT, revised=lambda engine, parameters: engine == "kernel")
-    before, after = (each.runs(seeds=1)[0] for each in (kernel, graph))
+    before, after = (plan.runs(seeds=1)[0] for plan in (kernel, graph))
     assert (before.engine, before.version, after.version) == ("graph", 1, 2)
     put_run(store, before)
     assert len(store.table(kernel)) == 1

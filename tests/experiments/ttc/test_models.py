@@ -415,7 +415,7 @@ def test_packets_that_nobody_sent_have_no_latency() -> None:
         except ValueError as error:
             said.append(str(error))
     assert said, "eight hosts have sent in each of five slots, at load 0.01"
-    assert all("no host sent in the watched slots" in one for one in said)
+    assert all("no host sent in the watched slots" in line for line in said)
 
 
 @pytest.mark.parametrize(

@@ -126,7 +126,9 @@ def browser() -> Iterator[Page]:
             line = next(line for line in process.stderr if SAYS in line)
             port = line.split(SAYS)[1].split("/")[2]
             with urlopen(f"http://{port}/json") as answer:
-                target = next(one for one in json.load(answer) if one["type"] == "page")
+                target = next(
+                    target_row for target_row in json.load(answer) if target_row["type"] == "page"
+                )
             socket = loop.run_until_complete(connected(target["webSocketDebuggerUrl"]))
             yield Page(loop, socket)
             socket.close()

@@ -78,7 +78,7 @@ def line(**event: Any) -> bytes:
 
 def snapshot(hub: Hub) -> list[dict[str, Any]]:
     return [
-        json.loads(each.removeprefix(b"data: ")) for each in hub.snapshot().split(b"\n\n") if each
+        json.loads(line.removeprefix(b"data: ")) for line in hub.snapshot().split(b"\n\n") if line
     ]
 
 
@@ -98,7 +98,7 @@ def test_who_comes_late_is_told_the_latest_of_every_link_and_daemon() -> None:
     )
     hub.take([line(event="scheme", scheme=scheme, at_s=4.0) for scheme in ("rps", "drill:d=2,m=1")])
     document = snapshot(hub)
-    assert [one["event"] for one in document] == [
+    assert [event["event"] for event in document] == [
         "network",
         "load",
         "scheme",
@@ -109,7 +109,7 @@ def test_who_comes_late_is_told_the_latest_of_every_link_and_daemon() -> None:
     assert document[1] == {"event": "load", "links": {"a": [1], "b": [3]}, "at_s": 2.0}
     assert document[2]["scheme"] == "drill:d=2,m=1"
     assert document[3]["state"] == "up"
-    assert [one["event"] for one in document[-1]["events"]] == ["link", "link", "log"]
+    assert [event["event"] for event in document[-1]["events"]] == ["link", "link", "log"]
 
 
 def test_what_is_remembered_has_an_end_and_logs_do_not_push_out_failures() -> None:

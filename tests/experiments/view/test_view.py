@@ -214,7 +214,7 @@ def test_links_and_nodes_break_and_mend_and_a_path_is_what_packets_take(view: Vi
     assert answer["node"] == "h0"
     assert answer["routes"]["10.0.1.0/24"] == []
     assert answer["links"] == ["h0-w0", "h0-h3"]
-    assert {one["node"] for one in answer["neighbours"]} == {"h1", "h2", "h3"}
+    assert {neighbour["node"] for neighbour in answer["neighbours"]} == {"h1", "h2", "h3"}
     assert any("neighbour h3 down" in line for line in answer["log"])
     assert view.do(do="restore", what="h0-h3") == {}
     assert view.do(do="fail", what="h5") == {}
@@ -375,14 +375,15 @@ def test_events_reach_every_page_and_who_comes_later_is_told_what_happened(view:
     view.do(do="fail", what="h1-h6", silent=True)
     failed = {"event": "link", "link": "h1-h6", "state": "silent"}
     wait_until(
-        "the failure", lambda: [one for one in told_at_first(view) if failed.items() <= one.items()]
+        "the failure",
+        lambda: [event for event in told_at_first(view) if failed.items() <= event.items()],
     )
-    answer = {one["event"]: one for one in told_at_first(view)}
+    answer = {event["event"]: event for event in told_at_first(view)}
     assert answer["network"]["run"] == view.network.run.id
     assert len(answer["daemons"]["daemons"]) == 12
     assert len(answer["load"]["links"]) == 18
     assert answer["now"]["at_s"] >= answer["load"]["at_s"]
-    assert [one["link"] for one in answer["history"]["events"] if one["event"] == "link"][
+    assert [event["link"] for event in answer["history"]["events"] if event["event"] == "link"][
         -1
     ] == "h1-h6"
     view.do(do="restore", what="h1-h6")

@@ -91,7 +91,7 @@ def test_every_flow_takes_the_path_that_its_probe_found_also_with_a_tenth_of_the
     )
     draw = random.Random(2)
     pairs = [tuple(draw.sample(range(net.topology.servers), 2)) for _ in range(100)]
-    assert not [one for one in traceroute.trace(net, pairs) if one.reason]
+    assert not [route for route in traceroute.trace(net, pairs) if route.reason]
     wait_until("probed paths", lambda: not wrong(net, [], pairs), every_s=0.2)
     dead = draw.sample(range(len(net.topology.links)), len(net.topology.links) // 10)
     for link in dead:
@@ -142,9 +142,9 @@ def tables(network):
             )
     yield net, rewritings
     transit_maps.close()
-    for one in rewritings:
-        one._routes.close()
-        one.close()
+    for rewriting in rewritings:
+        rewriting._routes.close()
+        rewriting.close()
 
 
 def route(net, server, prefix, port, node):

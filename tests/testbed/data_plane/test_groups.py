@@ -114,7 +114,7 @@ def longest(table: dict[Prefix, Ports], address: int) -> Ports:
 def remove_port(groups: Groups, port: int) -> None:
     """Remove `port` from every route."""
     table = groups.table().items()
-    groups.set({prefix: [one for one in ports if one != port] for prefix, ports in table})
+    groups.set({prefix: [other for other in ports if other != port] for prefix, ports in table})
 
 
 def some_ports(drawn: random.Random) -> Ports:
@@ -145,7 +145,7 @@ def test_packets_always_see_the_routes_that_were_set(seed: int) -> None:
             case 2:
                 remove_port(groups[switch], port := drawn.randrange(1, 6))
                 for prefix, ports in table.items():
-                    table[prefix] = tuple(one for one in ports if one != port)
+                    table[prefix] = tuple(other for other in ports if other != port)
             case 3:
                 prefix = drawn.choice(PREFIXES)
                 groups[switch].set({prefix: None})
@@ -178,7 +178,8 @@ def test_a_packet_on_its_way_takes_a_port_that_its_own_route_has_had(seed: int, 
             if ports := kernel.ports(0, address):
                 group = kernel.cache[0, address]
                 found = max(
-                    (one for one in table if one.holds(address)), key=lambda one: one.length
+                    (prefix_ for prefix_ in table if prefix_.holds(address)),
+                    key=lambda prefix_: prefix_.length,
                 )
                 kernel.flights.append(Flight(found, group, len(ports), set(ports)))
         flights = list(kernel.flights)

@@ -34,14 +34,16 @@ def fabric(network: Callable[..., RunningNetwork]) -> RunningNetwork:
 def known_links(net: RunningNetwork, name: str) -> list[tuple[str, bool]]:
     """The links that a switch knows to be failed or degraded (True)."""
     status = control.status(net.identity.directory, name)["protocol"]["failures"]
-    return [(each["link"], each["degraded"]) for each in status]
+    return [(failure["link"], failure["degraded"]) for failure in status]
 
 
 def sent_packets(net: RunningNetwork) -> dict[tuple[str, int], int]:
     """Packets that the program put into each port, by switch and port."""
     name = net.topology.naming.name
     with DataPlane.open(net) as plane:
-        return {(name(node), port): one.packets for (node, port), one in plane.counters().items()}
+        return {
+            (name(node), port): counts.packets for (node, port), counts in plane.counters().items()
+        }
 
 
 def sent_since(

@@ -58,12 +58,12 @@ def wrong(net, settings, links, pairs):
     topology = net.topology
     down = dead_channels(fail_links(topology, links), topology.naming.network)
 
-    def matches(one):
-        nodes, arrives = visible_path(topology, settings, down, one.src, one.dst)
-        answered = nodes if arrives else nodes[: len(one.nodes)]
-        return (one.nodes, one.reason is None) == (answered, arrives)
+    def matches(route):
+        nodes, arrives = visible_path(topology, settings, down, route.src, route.dst)
+        answered = nodes if arrives else nodes[: len(route.nodes)]
+        return (route.nodes, route.reason is None) == (answered, arrives)
 
-    return [one for one in traceroute.trace(net, pairs, timeout_s=0.3) if not matches(one)]
+    return [route for route in traceroute.trace(net, pairs, timeout_s=0.3) if not matches(route)]
 
 
 def all_pairs(topology):
@@ -130,8 +130,8 @@ def test_full_packets_and_longer_ones_and_tcp_and_udp_get_around(rerouted_net):
     with netns.inside(rerouted_net.netns(19)):
         server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     with client, server:
-        for each in (client, server):
-            each.settimeout(2)
+        for socket_ in (client, server):
+            socket_.settimeout(2)
         server.bind((address, 10))
         # in fragments, with a checksum over all of them
         client.sendto(b"weft" * 1000, (address, 10))
@@ -196,11 +196,11 @@ def test_the_kernel_holds_what_was_meant(rerouted_net):
 
 def test_packets_find_a_way_around_a_link_that_died_in_silence(network):
     net = network("dcell:n=4,k=1", scheme="dfr:b=0")
-    (one,) = traceroute.trace(net, [(0, 19)])
-    near, far = next(hop for hop in pairwise(one.nodes) if hop[0] // 4 != hop[1] // 4)
+    (route,) = traceroute.trace(net, [(0, 19)])
+    near, far = next(hop for hop in pairwise(route.nodes) if hop[0] // 4 != hop[1] // 4)
     net.fail(f"h{near}-h{far}", silent=True)
     wait_until("a way around", lambda: not ping(net, [(0, 19)], timeout_s=0.3).lost)
-    assert traceroute.trace(net, [(0, 19)])[0].nodes != one.nodes
+    assert traceroute.trace(net, [(0, 19)])[0].nodes != route.nodes
 
 
 def test_a_change_that_is_refused_leaves_all_as_it_was(spare_netns):

@@ -184,14 +184,14 @@ def test_loads_are_what_ports_have_sent(network):
     with netns.inside(net.netns(0)):
         routes = netlink.Socket()
         end = net.plan.ends[0][0]
-        one = source_rewrite.SourceRewriting(net.plan.address(0), 1, routes, {end.ifindex: 0})
-    with closing(routes), closing(one):
+        rewriting = source_rewrite.SourceRewriting(net.plan.address(0), 1, routes, {end.ifindex: 0})
+    with closing(routes), closing(rewriting):
         before = routes.link_counters()[end.ifindex][3]
-        assert one.loads(100.0) == {0: 0}
+        assert rewriting.loads(100.0) == {0: 0}
         ping(net, [(0, 1)], count=20, interval_ms=1)
-        assert one.loads(100.1) == {}
+        assert rewriting.loads(100.1) == {}
         sent_bits = (routes.link_counters()[end.ifindex][3] - before) * 8
-        assert one.loads(102.0) == {0: sent_bits // 2000}
+        assert rewriting.loads(102.0) == {0: sent_bits // 2000}
 
 
 @pytest.mark.parametrize("spec", ["dcell:n=4,k=1", "beta-dcell:n=5,k=1"])

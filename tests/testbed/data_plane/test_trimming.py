@@ -172,18 +172,18 @@ def test_two_senders_lose_payload_but_no_header(
                 sender.sendto(bytes([each, number]) + bytes(PAYLOAD - 2), address(0, star))
         rows = datagrams(receiver, 40)
         trimmed = plane.counters()[3, 0].trimmed - before
-    assert sorted(one[:2] for one in rows) == [
+    assert sorted(row[:2] for row in rows) == [
         (each, number) for each in (0, 1) for number in range(20)
     ]
-    headers = [one for one in rows if one[2] != PAYLOAD]
+    headers = [row for row in rows if row[2] != PAYLOAD]
     assert {header[2:] for header in headers} == {
         (packets.HEADER_BYTES - 42, packets.TRIMMED_AT_HOST)
     }
     assert 0 < len(headers) == trimmed < 40
-    assert {one[3] for one in rows} == {packets.TRIMMABLE, packets.TRIMMED_AT_HOST}
-    first = next(at for at, one in enumerate(rows) if one[2] != PAYLOAD)
+    assert {row[3] for row in rows} == {packets.TRIMMABLE, packets.TRIMMED_AT_HOST}
+    first = next(at for at, row in enumerate(rows) if row[2] != PAYLOAD)
     # it overtook data
-    assert any(one[2] == PAYLOAD and one[1] < rows[first][1] for one in rows[first:])
+    assert any(row[2] == PAYLOAD and row[1] < rows[first][1] for row in rows[first:])
     assert all(
         port.unexplained_drops == port.queue_drops == port.header_drops == 0
         for port in ports(star).values()
@@ -237,17 +237,17 @@ def test_other_packets_are_as_ever(star: RunningNetwork, udp: Callable[..., sock
 def test_packets_before_a_port_without_its_queue_of_data_are_counted(
     network: Callable[..., RunningNetwork],
 ) -> None:
-    one = network("star:n=3", LINK, "rps")
-    (_, _, end), *_ = (ends for ends in one.both_ends(one.topology.link("h0-r0")) if ends[0] == 3)
-    with one.at(3) as requests:
+    net = network("star:n=3", LINK, "rps")
+    (_, _, end), *_ = (ends for ends in net.both_ends(net.topology.link("h0-r0")) if ends[0] == 3)
+    with net.at(3) as requests:
         requests.request([tc.fifo(end, tc.ROOT, 0, 100, flags=netlink.REPLACE)])
-    with netns.inside(one.netns(1)):
+    with netns.inside(net.netns(1)):
         sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     with sender:
         sender.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, packets.TRIMMABLE << 2)
         for _ in range(5):
-            sender.sendto(bytes(PAYLOAD), address(0, one))
-    wait_until("five packets are counted", lambda: untrimmed_count(one) == 5)
+            sender.sendto(bytes(PAYLOAD), address(0, net))
+    wait_until("five packets are counted", lambda: untrimmed_count(net) == 5)
 
 
 def untrimmed_count(network: RunningNetwork) -> int:
@@ -256,20 +256,20 @@ def untrimmed_count(network: RunningNetwork) -> int:
 
 @pytest.mark.kernel
 def test_a_full_queue_of_headers_is_counted_apart(network: Callable[..., RunningNetwork]) -> None:
-    one = network(
+    net = network(
         "star:n=3",
         LinkSpec(rate_bps=Mbps, queue_packets=250, trim_packets=2, header_packets=3),
         "rps",
     )
-    assert ports(one)[3, 0].header_drops == 0
-    with netns.inside(one.netns(1)):
+    assert ports(net)[3, 0].header_drops == 0
+    with netns.inside(net.netns(1)):
         sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     with sender:
         sender.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, packets.CONTROL << 2)
         sender.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, tc.HEADER_PRIORITY)
         for _ in range(40):
-            sender.sendto(bytes(200), address(0, one))
-    host = ports(one)[1, 0]
+            sender.sendto(bytes(200), address(0, net))
+    host = ports(net)[1, 0]
     assert host.header_drops > 0
     assert host.header_drops + host.sent_packets + host.waiting_packets == 40
     assert host.queue_drops == host.unexplained_drops == 0

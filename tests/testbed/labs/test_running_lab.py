@@ -220,9 +220,9 @@ def test_a_network_of_other_nodes_takes_the_place_of_a_running_one(tmp_path, run
         assert failed.stderr.splitlines()[-1].startswith(
             f"weft: run {run_name} is down, and {file} did not come up: command of w0.0"
         )
-        assert run_name not in [one.id for one in run.runs()]
+        assert run_name not in [record.id for record in run.runs()]
     finally:
-        if run_name in [one.id for one in run.runs()]:
+        if run_name in [record.id for record in run.runs()]:
             RunningNetwork.open(run_name).down()
 
 

@@ -75,7 +75,7 @@ def test_what_is_packed_is_what_c_reads(sample: Path) -> None:
     read = Sample.from_buffer_copy(packed)
     assert (read.flag, read.half, read.word, read.at, read.last) == (200, 0, 1 << 31, 1 << 60, 9)
     assert list(read.row) == [1, 2, 65535]
-    assert [(each.a, list(each.b)) for each in read.pair] == [(3, [4, 5]), (6, [7, 8])]
+    assert [(element.a, list(element.b)) for element in read.pair] == [(3, [4, 5]), (6, [7, 8])]
     assert {name: list(numbers) for name, numbers in layout.unpack(packed).items()} == {
         "half": [0],
         **{name: [value] if isinstance(value, int) else value for name, value in values.items()},

@@ -42,7 +42,7 @@ def test_every_feature_has_a_name_of_its_own_and_says_what_it_is_for():
 
 def test_what_was_found_is_remembered_until_the_next_boot(memory, monkeypatch, tmp_path):
     features = doctor.probe()
-    assert [(one.name, one.present, one.detail) for one in features] == [
+    assert [(feature.name, feature.present, feature.detail) for feature in features] == [
         ("have", True, "version 7"),
         ("lack", False, REFUSED),
     ]
@@ -113,7 +113,7 @@ def test_a_summary_comes_first_and_every_line_fits_a_terminal(memory, capsys, mo
 def test_json_has_every_feature(memory):
     document = json.loads(json.dumps(doctor.as_json(doctor.probe())))
     assert document["kernel"] == os.uname().release
-    assert [set(one) for one in document["features"]] == 2 * [
+    assert [set(feature) for feature in document["features"]] == 2 * [
         {"name", "present", "detail", "needed_for", "get"}
     ]
 
@@ -148,7 +148,7 @@ def test_what_the_testbed_stands_on_is_found_and_nothing_is_left():
         return {name.name for name in Path("/sys/class/net").iterdir()}
 
     before = devices()
-    features = {one.name: one for one in doctor.probe(fresh=True)}
+    features = {feature.name: feature for feature in doctor.probe(fresh=True)}
     for name in (
         "netns names",
         "bridge",
@@ -176,7 +176,7 @@ def test_tc_agrees_about_delays(spare_netns):
 
 @pytest.mark.uml("sch_netem", "tcp_dctcp")
 def test_a_kernel_with_everything_has_everything():
-    features = {one.name: one for one in doctor.probe(fresh=True)}
+    features = {feature.name: feature for feature in doctor.probe(fresh=True)}
     for name in ("netem", "ifb", "dctcp"):
         assert features[name].present, features[name]
     doctor.require("netem", "a delay of 1000 us")

@@ -45,13 +45,13 @@ def test_a_link_that_was_never_busy_has_no_percentile():
 
 
 def test_ports_add_up():
-    one = Gaps(10, 1, 2, 1514, 1000, 900, 7, gaps_of({3: 1}).histogram)
+    first = Gaps(10, 1, 2, 1514, 1000, 900, 7, gaps_of({3: 1}).histogram)
     other = Gaps(5, 0, 1, 9000, 500, 500, 9, gaps_of({3: 2, 4: 1}).histogram)
-    assert merge_ports([one, other]) == Gaps(
+    assert merge_ports([first, other]) == Gaps(
         15, 1, 3, 9000, 1500, 1400, 9, gaps_of({3: 3, 4: 1}).histogram
     )
     assert merge_ports([]) == gaps_of({})
-    assert one.shortfall_percent == pytest.approx(10)
+    assert first.shortfall_percent == pytest.approx(10)
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +76,7 @@ def test_a_busy_link_keeps_its_time_and_every_packet_is_counted_once(network, mt
         sent = counters.snapshot().since(before).ports
         gaps = monitor.read()
     assert set(gaps) == set(sent)
-    assert all(one.packets + one.missed <= sent[index].sent_packets for index, one in gaps.items())
+    assert all(gap.packets + gap.missed <= sent[index].sent_packets for index, gap in gaps.items())
     link = gaps[net.ifindex(0, 1)]
     assert link.windows > 100
     assert (link.oversize, link.longest_bytes) == (0, mtu_bytes + 14)

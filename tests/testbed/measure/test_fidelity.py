@@ -176,8 +176,8 @@ def _program(compiled):
     compiled(queues.OBJECT.with_suffix(".c"))
 
 
-def part(one: FidelityReport, name: str) -> Component:
-    return next(component for component in one.components if component.name.startswith(name))
+def part(report: FidelityReport, name: str) -> Component:
+    return next(component for component in report.components if component.name.startswith(name))
 
 
 @pytest.mark.kernel

@@ -18,10 +18,10 @@ from weft.topologies.core.link import Gbps, LinkSpec, Mbps
 
 
 def test_a_mean_weighs_lengths_by_their_time() -> None:
-    one = Occupancy((2, 1, 0, 1), 3)
-    assert one.mean_packets == 1.0
-    assert one.at_least == [1.0, 0.5, 0.25, 0.25]
-    assert merge_queues([one, Occupancy((4, 0, 0, 0), 0)]) == Occupancy((6, 1, 0, 1), 3)
+    occupancy = Occupancy((2, 1, 0, 1), 3)
+    assert occupancy.mean_packets == 1.0
+    assert occupancy.at_least == [1.0, 0.5, 0.25, 0.25]
+    assert merge_queues([occupancy, Occupancy((4, 0, 0, 0), 0)]) == Occupancy((6, 1, 0, 1), 3)
 
 
 @pytest.mark.kernel
@@ -66,7 +66,10 @@ def test_what_was_before_the_beginning_does_not_count(
     ended_ns = clock.monotonic_ns()
     assert before[1, 0].longest > 5 >= watched.table[0, 0].longest
     assert watched.table[1, 0].longest == 0  # which has sent nothing since
-    assert all(0 < sum(one.spent_ns) <= ended_ns - began_ns[0] for one in watched.table.values())
+    assert all(
+        0 < sum(occupancy.spent_ns) <= ended_ns - began_ns[0]
+        for occupancy in watched.table.values()
+    )
 
 
 @pytest.mark.kernel

@@ -122,9 +122,9 @@ def test_a_pair_that_never_answers_is_out_from_begin_to_end(network):
     net.fail("h0-w0", silent=True)
     with OutageProbe(net, [(0, 1)]) as probe:
         time.sleep(0.1)
-    (one,) = probe.table.outages
-    assert one.sent > 0
-    assert (one.received, one.gaps) == (0, (Gap(probe.table.begin_s, None, one.sent),))
+    (outage,) = probe.table.outages
+    assert outage.sent > 0
+    assert (outage.received, outage.gaps) == (0, (Gap(probe.table.begin_s, None, outage.sent),))
 
 
 @pytest.mark.kernel

@@ -56,7 +56,7 @@ def test_exactly_the_pairs_over_a_silent_link_are_lost_as_ping_says_too(network)
     a, b = 0, 4
     net.fail("h0-h4", silent=True)
     table = ping(net, all_pairs(net), timeout_s=0.5, retries=1)
-    assert {(one.src, one.dst) for one in table.lost} == {
+    assert {(answer.src, answer.dst) for answer in table.lost} == {
         pair for pair in all_pairs(net) if over((a, b), *pair)
     }
     assert all(result.sent == (1 if result.received else 2) for result in table.pings)
@@ -147,6 +147,6 @@ def test_a_wrong_pair_or_number_is_refused(network):
 def test_a_server_pings_itself_and_no_link_has_to_carry_that(network):
     net = network("dcell:n=3,k=1")
     net.fail("h0")
-    (one,) = ping(net, [(0, 0)], count=5).pings
-    assert one.sent == one.received == len(one.rtts_us) == 5
-    assert all(rtt > LEAST_US for rtt in one.rtts_us)
+    (answer,) = ping(net, [(0, 0)], count=5).pings
+    assert answer.sent == answer.received == len(answer.rtts_us) == 5
+    assert all(rtt > LEAST_US for rtt in answer.rtts_us)

@@ -58,9 +58,9 @@ class TestOnTheKernel:
         net = network(topology, link, scheme)
         late_us = deviations(net)
         assert set(late_us) == set(ports(net))
-        assert max(one.gap_ns for one in late_us.values()) <= 1
-        assert {one.delay_ns for one in late_us.values()} == {0}
-        assert {one.packets for one in late_us.values()} == {0}
+        assert max(gap.gap_ns for gap in late_us.values()) <= 1
+        assert {gap.delay_ns for gap in late_us.values()} == {0}
+        assert {gap.packets for gap in late_us.values()} == {0}
 
     @pytest.mark.parametrize(
         ("topology", "scheme"), [("star:n=2", "static"), ("dcell:n=3,k=1", "dfr")]

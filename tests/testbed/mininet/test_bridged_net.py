@@ -233,7 +233,7 @@ def test_a_host_has_a_share_of_the_processor_in_a_group_that_goes_with_the_run()
         assert host.group.used_ns() > before
     finally:
         net.stop()
-    assert not any((cgroup.ROOT / each / host.namespace).exists() for each in ("", *cgroup.V1))
+    assert not any((cgroup.ROOT / root / host.namespace).exists() for root in ("", *cgroup.V1))
 
 
 @pytest.mark.virtual_clock

@@ -140,14 +140,14 @@ def test_a_rehearsal_leaves_nothing_and_takes_nothing(routed_net):
         control.kill(directory, f"h{node}")
     with ExitStack() as opened:
         there = [opened.enter_context(routed_net.at(node)) for node in first]
-        before = [fib.routes(one) for one in there]
+        before = [fib.routes(socket_) for socket_ in there]
         daemons = daemon_files.read_daemons(directory)
         rehearse(rehearsal, daemons)
-        assert [fib.routes(one) for one in there] == before
-        for node, one in zip(first, there, strict=True):
-            fib.KernelFib(one, daemons.interfaces[node]).reconcile()
+        assert [fib.routes(socket_) for socket_ in there] == before
+        for node, socket_ in zip(first, there, strict=True):
+            fib.KernelFib(socket_, daemons.interfaces[node]).reconcile()
         rehearse(rehearsal, daemons)
-        assert [fib.routes(one) for one in there] == [{}] * len(there)
+        assert [fib.routes(socket_) for socket_ in there] == [{}] * len(there)
     assert not rehearsal.exists()
     for node in first:
         control.start(directory, f"h{node}")
@@ -184,9 +184,9 @@ def test_only_who_is_one_hop_away_is_heard(network):
 def test_a_full_queue_is_no_reason_to_think_a_neighbour_dead(network):
     # 600 ms of queue, and a neighbour is dead after 310 ms: enough for a daemon that has to wait
     # for its processor.
-    one = network(SPEC, LinkSpec(rate_bps=5 * Mbps, queue_packets=250), "dr:hello_ms=100,dead=3")
-    iperf(one, 0, 3, IperfSpec(seconds=3, streams=2))
-    assert sum(row.losses for row in one.rows().values()) == 0
+    net = network(SPEC, LinkSpec(rate_bps=5 * Mbps, queue_packets=250), "dr:hello_ms=100,dead=3")
+    iperf(net, 0, 3, IperfSpec(seconds=3, streams=2))
+    assert sum(row.losses for row in net.rows().values()) == 0
 
 
 def test_counters_that_are_not_there_are_not_found(tmp_path):

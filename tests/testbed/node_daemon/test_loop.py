@@ -231,13 +231,13 @@ def test_many_that_have_much_to_do_are_served_in_turn(monkeypatch: pytest.Monkey
     loop, many = Loop([]), [Busy(now, 20) for _ in range(10)]
     loop._daemons = list(many)  # type: ignore[arg-type]
     turns = 0
-    while any(one.work for one in many):
+    while any(slow.work for slow in many):
         before = now[0]
         loop.turn()
         assert now[0] - before <= TURN_S + 0.002 + 1e-9
         turns += 1
     assert now[0] == pytest.approx(10 * 20 * 0.002)
-    assert max(max(one.late) for one in many) <= 10 * 0.002 + TURN_S
+    assert max(max(slow.late) for slow in many) <= 10 * 0.002 + TURN_S
     assert turns >= 60
 
 

@@ -206,11 +206,11 @@ def test_a_key_is_replaced_in_three_steps_and_nothing_is_lost_on_the_way() -> No
     near, far = end(1, (2,)), end(2, (1,))
     recorded = near.seal(b"recorded by an attacker")
     for keys in ((KEY, OTHER), (OTHER, KEY), (OTHER,)):
-        for one, other in ((near, far), (far, near)):
-            one.set_keys(keys)
-            assert other.open(one.seal(b"on"), 0.0) == b"on"
-            assert one.open(other.seal(b"on"), 0.0) == b"on"
-            assert {*one.cookies} & {other.cookies[0]}
+        for channel, other in ((near, far), (far, near)):
+            channel.set_keys(keys)
+            assert other.open(channel.seal(b"on"), 0.0) == b"on"
+            assert channel.open(other.seal(b"on"), 0.0) == b"on"
+            assert {*channel.cookies} & {other.cookies[0]}
     assert far.open(recorded, 0.0) is None
     assert far.dropped == {FORGED: 1}
 

@@ -130,12 +130,12 @@ def test_a_supervisor_that_beats_is_left_alone_and_one_that_does_not_is_ended(sl
     """However long its silences are together: what counts is how many looks in a row find
     nothing."""
     heard, beats = os.pipe2(os.O_NONBLOCK)
-    one = Successor(sleeper, beats)
+    successor = Successor(sleeper, beats)
     watching = threading.Thread(target=watch, args=(sleeper, heard, 0.02))
-    one.beat()
+    successor.beat()
     watching.start()
     for _ in range(3 * SUPERVISOR_HANGS_AFTER):
-        one.beat()
+        successor.beat()
         watching.join(0.01)
         assert watching.is_alive()
         assert not has_ended(sleeper)
@@ -144,7 +144,7 @@ def test_a_supervisor_that_beats_is_left_alone_and_one_that_does_not_is_ended(sl
     assert has_ended(sleeper)
     os.close(heard)
     os.close(beats)
-    one.beat()  # without a reader: no error
+    successor.beat()  # without a reader: no error
 
 
 BUSY = "while True: pass"
@@ -283,8 +283,8 @@ def test_what_dies_hangs_or_loses_its_supervisor_is_back_and_counted(routed_net)
         - {row.pid for row in routed_net.rows().values()}
         - {second}
     )
-    for one in watchers:
-        os.kill(one, signal.SIGKILL)
+    for watcher in watchers:
+        os.kill(watcher, signal.SIGKILL)
     wait_until(
         "it has another successor",
         lambda: not watchers & set(clean.processes(routed_net.run.id, [])),

@@ -43,7 +43,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     files.flush()
     assert len(list(read(tmp_path / "h0.pcapng"))) == 3, "while it goes on"
     files.close(at + 3)
-    assert [tuple(one) for one in read(tmp_path / "h0.pcapng")] == [
+    assert [tuple(packet) for packet in read(tmp_path / "h0.pcapng")] == [
         (f"h0-eth{interface}", at_ns, data, len(data) + 5, direction)
         for interface, at_ns, data, direction in sent
     ]

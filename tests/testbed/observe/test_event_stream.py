@@ -82,7 +82,9 @@ def test_a_silent_failure_is_followed_by_its_detection_and_the_loss_of_routes(he
 def changes(heard: Heard, devices: list[str]) -> list[Event]:
     """The events that say that h0's route to the DCell of h3 leads by these devices now."""
     return [
-        one for one in heard.of("routes", node="h0") if one["changed"].get("10.0.1.0/24") == devices
+        event
+        for event in heard.of("routes", node="h0")
+        if event["changed"].get("10.0.1.0/24") == devices
     ]
 
 
