@@ -160,6 +160,7 @@ def packet(
     ttl: int = 64,
     fragment: int = 0,
     ports: tuple[int, int] = (1000, 2000),
+    src: int = 10 << 24,
     dst: int | None = None,
     to: bytes | None = None,
     options: bytes = b"",
@@ -167,13 +168,13 @@ def packet(
     tos: int = 0,
     id_: int = 7,
 ) -> bytes:
-    """An Ethernet frame from h0 to h3, or to the address `dst`."""
+    """An Ethernet frame from h0, or the address `src`, to h3, or to the address `dst`."""
     address = 10 << 24 | 1 << 8 | 1 if dst is None else dst
     length = 20 + len(options) + 20
     first = struct.pack(
         ">BBHHHBB", 0x45 + len(options) // 4, tos, length, id_, fragment, ttl, protocol
     )
-    rest = struct.pack(">II", 10 << 24, address) + options
+    rest = struct.pack(">II", src, address) + options
     header = first + struct.pack(">H", checksum(first + b"\0\0" + rest)) + rest
     return (
         (to or mac(LEAF, 0))
