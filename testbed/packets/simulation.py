@@ -35,7 +35,7 @@ from weft.testbed.packets.network import (
     StreamParameters,
     TcpParameters,
 )
-from weft.testbed.packets.switching import Switching, switching
+from weft.testbed.packets.switching import NONE, Switching, switching
 from weft.testbed.packets.transport import DATAGRAM_BYTES, Transport
 from weft.topologies import build
 from weft.topologies.core.failures import fail_links

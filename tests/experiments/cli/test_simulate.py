@@ -27,7 +27,8 @@ def test_figures_and_columns_are_those_of_the_library(transport, tmp_path, capsy
     lines = [f"0,{src},{dst},{size}" for src, dst, size in FLOWS]
     given.write_text("\n".join(["start_s,src,dst,bytes", *lines, ""]))
     arguments = ["--flows", str(given), "--output", str(written), "--transport", transport]
-    command = ["simulate", "clos:n=4,r=3,m=4", "--routing", "dmodk", "--rate", "10gbit", "--json"]
+    link = ["--rate", "10gbit", "--delay", "1us", "--queue", "100"]
+    command = ["simulate", "clos:n=4,r=3,m=4", "--routing", "dmodk", "--json", *link]
     assert main([*command, *arguments]) == 0
     figures = json.loads(capsys.readouterr().out)
     result = simulate("clos:n=4,r=3,m=4", "dmodk", FLOWS, transport=transport, link=LINK)
