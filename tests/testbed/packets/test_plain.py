@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from dataclasses import replace
 from itertools import count
 from typing import NamedTuple
 
@@ -129,16 +130,29 @@ def test_a_host_sends_one_message_after_the_other_at_its_rate() -> None:
 
 
 def test_spraying_over_unequal_spines_puts_packets_out_of_order() -> None:
-    """Let packets alternate between two spines, one of which takes 100 us longer."""
+    """Let packets alternate between two spines, one of which takes 8 packet times longer.
+
+    They meet again without waiting for each other.
+    """
     topology = build(CLOS)
-    slow = {topology.link("e0-c1"): LinkSpec(rate_bps=Gbps, queue_packets=1000, delay_us=103)}
+    whole = LinkSpec(rate_bps=FRAME * 1_000_000, queue_packets=1000, delay_us=3)
+    packet_ns = 8_000
+    slow = {topology.link("e0-c1"): replace(whole, delay_us=3 + 64)}
     rows = [(0, 2, 40 * PAYLOAD)]
-    result = simulate(topology, "rr", rows, link=LINK, own_links=slow, transport="plain")
-    late = int(result.counters["late"][0])
-    # packets of the slow spine are 100 us, 8.25 packet times, late: all but what comes at the end
-    assert 14 <= late <= 20
-    assert result.counters["in_order"][0] + result.counters["jumps"][0] + late == 40
-    assert result.counters["worst_ns"][0] == 4 * (FULL_NS + DELAY_NS) + 100_000
+    result = simulate(topology, "rr", rows, link=whole, own_links=slow, transport="plain")
+    hops_ns = 4 * (packet_ns + DELAY_NS)
+    arrivals = {}
+    for first in (0, 1):  # the packets that take the slow spine
+        late_ns = [64_000 * (number % 2 == first) for number in range(40)]
+        packets = [
+            (number, number * packet_ns, number * packet_ns + hops_ns + late_ns[number])
+            for number in range(40)
+        ]
+        arrivals[first] = sorted(packets, key=lambda packet: packet[2])
+    takes_slow_first = result.delivered_s[0] == arrivals[1][-1][2] / 1e9
+    expected = arrivals[int(takes_slow_first)]
+    assert [number for number, _, _ in expected] != sorted(range(40))
+    check_counters(result, {0: expected})
 
 
 def test_receivers_count_from_a_time_on() -> None:
