@@ -250,28 +250,33 @@ def model_figures(run: Run, received: Received, counted: Mapping[str, int], begu
 def on_packets(run: Run) -> Result:
     """Return the columns of simulated packets, which real daemons of DAR place."""
     begin_s, end_s = run.number("skipped_us") / 1e6, run.number("time_us") / 1e6
-    done = simulated(run, (begin_s, (begin_s + end_s) / 2))
-    flows, counters = done.flows, done.counters
+    begins_s = begin_s, (begin_s + end_s) / 2
+    done = simulated(run, begins_s)
+    begins = np.array(begins_s) * 1e6 / slot_us(run)
+    counted = clos_run.together(done.statuses) if scheme(run).detect else {}
+    begun = max(1, int((done.arrived_bytes > 0).sum()))
+    return Result(figures=model_figures(run, received_packets(run, done, begins), counted, begun))
+
+
+def received_packets(run: Run, done: SimulatedFlows, begins: Floats) -> Received:
+    """Return the statistics of receivers, with times in slots."""
+    hosts, dst, counters = run.topology.servers, done.flows.dst, done.counters
 
     def of_receivers(values: Ints) -> Ints:
-        return np.bincount(flows.dst, weights=values, minlength=run.topology.servers).astype(int)
+        return np.bincount(dst, weights=values, minlength=hosts).astype(int)
 
     halves = np.diff([*done.progress.arrived_bytes, done.arrived_bytes], axis=0)
-    worst_ns = int_zeros(run.topology.servers)
-    np.maximum.at(worst_ns, flows.dst, counters["worst_ns"])
-    own = {key: of_receivers(counters[key]) for key in ("in_order", "jumps", "jumped", "late")}
-    received = Received(
-        begins=np.array([begin_s, (begin_s + end_s) / 2]) * 1e6 / slot_us(run),
+    worst_ns = int_zeros(hosts)
+    np.maximum.at(worst_ns, dst, counters["worst_ns"])
+    same = ("in_order", "jumps", "jumped", "late", "extent")
+    return Received(
+        begins=begins,
         packets=np.array([of_receivers(half) for half in halves]) // payload(run),
         latency=of_receivers(counters["latency_ns"]) / 1000 / slot_us(run),
         worst_latency=worst_ns / 1000 / slot_us(run),
-        extent=of_receivers(counters["extent"]),
         latest=int_zeros(0),
-        **own,
+        **{key: of_receivers(counters[key]) for key in same},
     )
-    counted = clos_run.together(done.statuses) if scheme(run).detect else {}
-    begun = max(1, int((done.arrived_bytes > 0).sum()))
-    return Result(figures=model_figures(run, received, counted, begun))
 
 
 def payload(run: Run) -> int:
@@ -281,17 +286,7 @@ def payload(run: Run) -> int:
 
 def simulated(run: Run, sampled_s: Sequence[float]) -> SimulatedFlows:
     """Return what becomes of messages that hosts send one after the other, at their own pace."""
-    hosts, settings, rng = run.topology.servers, switches(run), generator(run)
-    n, r, _ = size(run.text("topology"))
-    messages = 2 + int(slots(run, "time_us") / message_slots(run))
-    dst = destinations(n, r, run.text("traffic"), messages, rng)
-    flows = PacketFlows(
-        np.tile(rng.random(hosts) * slot_us(run) / 1e6, messages),
-        np.tile(np.arange(hosts), messages),
-        dst.reshape(-1),
-        np.full(dst.size, message_packets(run) * payload(run)),
-    )
-    link_bps = round(1e9 * run.number("link_gbps"))
+    settings, link_bps = switches(run), round(1e9 * run.number("link_gbps"))
     mtu_bytes = run.integer("packet_bytes") - ETHERNET_BYTES
     link = LinkSpec(rate_bps=link_bps, queue_packets=settings.room_packets, mtu_bytes=mtu_bytes)
     passing = Switching(
@@ -304,7 +299,7 @@ def simulated(run: Run, sampled_s: Sequence[float]) -> SimulatedFlows:
     simulation = Simulation(
         run.topology,
         spec_on_packets(run),
-        flows,
+        messages_in_turn(run),
         transport(f"plain:{pace}"),
         [link] * len(run.topology.links),
         passing,
@@ -312,6 +307,20 @@ def simulated(run: Run, sampled_s: Sequence[float]) -> SimulatedFlows:
         daemons=bool(scheme(run).detect),
     )
     return simulation.run((), run.number("time_us") / 1e6, sampled_s)
+
+
+def messages_in_turn(run: Run) -> PacketFlows:
+    """Return the messages of all hosts, each of which begins within a packet time."""
+    hosts, rng = run.topology.servers, generator(run)
+    n, r, _ = size(run.text("topology"))
+    messages = 2 + int(slots(run, "time_us") / message_slots(run))
+    dst = destinations(n, r, run.text("traffic"), messages, rng)
+    return PacketFlows(
+        np.tile(rng.random(hosts) * slot_us(run) / 1e6, messages),
+        np.tile(np.arange(hosts), messages),
+        dst.reshape(-1),
+        np.full(dst.size, message_packets(run) * payload(run)),
+    )
 
 
 def throughput(run: Run, packets_a_slot: Floats) -> Row:

@@ -94,10 +94,7 @@ class ControlPlane:
             is_live: (message) -> True if it has not arrived.
         """
         self._network, self._is_live = network, is_live
-        address = self._topology.naming.address
-        for number, (_, src, dst) in enumerate(flows):
-            ports = (1 + number % MOST_PORT) << 16 | (1 + number // MOST_PORT)
-            self._flows.append(FiveTuple(address(src), address(dst), TCP, ports))
+        self._name_flows(flows)
         if self._tables:
             network.live()
             if self._follows_flows:
@@ -108,10 +105,17 @@ class ControlPlane:
         memos = 1 << (MEMOS_OF_FLOW * len(flows)).bit_length()
         network.live(LookUp(self._look_up), min(max(memos, LEAST_MEMOS), MOST_MEMOS))
         for number, (start_s, src, dst) in enumerate(flows):
-            self._nodes |= {address(src): src, address(dst): dst}
             for back, sender in enumerate((src, dst)):
                 if sender in self._routers:
                     self._simulator.at(self._origin_s + start_s, partial(self._use, number, back))
+
+    def _name_flows(self, flows: Sequence[tuple[float, int, int]]) -> None:
+        """Give each message addresses and ports of its own."""
+        address = self._topology.naming.address
+        for number, (_, src, dst) in enumerate(flows):
+            ports = (1 + number % MOST_PORT) << 16 | (1 + number // MOST_PORT)
+            self._flows.append(FiveTuple(address(src), address(dst), TCP, ports))
+            self._nodes |= {address(src): src, address(dst): dst}
 
     def fail(self, links: Sequence[int], *, silent: bool) -> None:
         """Fail links now; unless `silent`, both ends lose the carrier."""

@@ -135,8 +135,8 @@ class TcpCounters(Structure):
 class StreamParameters(Structure):
     """Hosts without a transport: struct stream_parameters.
 
-    A host sends its messages one after the other, in order of their start, and nobody acknowledges
-    a packet or sends it again.
+    A host sends its messages one after the other, in order of their start.  No packet is
+    acknowledged or sent again.
 
     rate_bps: of a host.
     counted_from_ns: receivers count what arrives from then on.
@@ -193,7 +193,7 @@ class TableFlow(Structure):
 
 
 class DaemonCalls(NamedTuple):
-    """What the daemons of switches are told of packets.
+    """Calls about packets for the daemons of switches.
 
     long_queue: (node, message, port of TableFlow) of a packet that joined a long queue.
     heard: (node, message of a daemon) that has arrived there, see PacketNetwork.tell().
@@ -444,6 +444,15 @@ def digits_of(topology: Topology) -> NDArray[np.uint32]:
     return table
 
 
+def ends_of(transport: Parameters | TcpParameters | StreamParameters) -> tuple[object, ...]:
+    """Return the parameters of hosts in their place among those of packet_network_new()."""
+    return (
+        CParameters.of(transport) if isinstance(transport, Parameters) else None,
+        transport if isinstance(transport, TcpParameters) else None,
+        transport if isinstance(transport, StreamParameters) else None,
+    )
+
+
 class PacketNetwork:
     """Simulated network of endpoints.
 
@@ -491,13 +500,8 @@ class PacketNetwork:
         self.calls: DaemonCalls | None = None
         self._rows = (TableFlow * FLOWS_OF_TABLE)()
         self._wiring = self._wire(link, next_hops, seed, transport.frame_bytes)
-        ends: tuple[object, ...] = (
-            CParameters.of(transport) if isinstance(transport, Parameters) else None,
-            transport if isinstance(transport, TcpParameters) else None,
-            transport if isinstance(transport, StreamParameters) else None,
-        )
         self._network = self._library.packet_network_new(
-            self._wiring, *ends, layers or TcpLayers(), seed
+            self._wiring, *ends_of(transport), layers or TcpLayers(), seed
         )
         if not self._network:
             raise MemoryError("no memory for a simulated network")

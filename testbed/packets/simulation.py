@@ -55,6 +55,7 @@ FLOW_BYTES, PACKET_BYTES, TABLE_BYTES = 1_000, 32, 40
 LEAST_PAYLOAD_BYTES = 1_000
 MOST_WHOLE = 1 << 53  # that a float has exactly
 MOST_SEED = (1 << 64) - 1
+Samples = list[NDArray[np.int64]]  # packets of each flow that have arrived, by sample
 FlowWatch = Callable[[float, float], object]  # share of bytes that have arrived, time
 
 
@@ -276,17 +277,14 @@ def simulate(
     topology = build(network) if isinstance(network, str) else network
     hosts = transports.transport(transport)
     transports.check_simulated(hosts)
-    check_choices(seed, sample_s, deadline_s, hosts.name)
+    sampled_s = sample_times(sample_s, deadline_s, hosts.name)
     check_faults(topology, faults, daemons=daemons)
     links = link_specs(topology, link, host_link, own_links)
     passing = switching(flow_control, links, cut_through=cut_through)
-    if passing.output_bytes and hosts.name == "ndp":
-        raise ValueError("ndp has several queues at a port, so that it has no output buffer")
     listed = checked_flows(topology, flows)
     simulation = Simulation(
         topology, scheme, listed, hosts, links, passing, seed, rto_min_us, daemons=daemons
     )
-    sampled_s = [sample_s * number for number in range(1, 1 + int(deadline_s / sample_s))]
     return simulation.run(faults, deadline_s, sampled_s, watch)
 
 
@@ -310,10 +308,8 @@ class Simulation:
         self.topology, self.scheme, self.flows, self.seed = topology, scheme, flows, seed
         self.is_tcp, self.is_plain = hosts.name == "tcp", hosts.name == "plain"
         self.delivered_s = np.full(len(flows.src), np.nan)
-        self.arrived_bytes = 0
-        self.samples: list[NDArray[np.int64]] = []
-        header_bytes = DATAGRAM_BYTES if self.is_plain else TCP_HEADER_BYTES
-        self.payload_bytes = frame_bytes - header_bytes
+        self.arrived_bytes, self.samples = 0, Samples()
+        self.payload_bytes = frame_bytes - (DATAGRAM_BYTES if self.is_plain else TCP_HEADER_BYTES)
         check_memory(topology, flows, frame_bytes if self.is_tcp else 0)
         check_forwarding(topology, scheme, hosts.name, daemons=daemons)
         self.control = ControlPlane(topology, scheme, links) if daemons else None
@@ -330,6 +326,9 @@ class Simulation:
         rto_min_us: int,
     ) -> PacketNetwork:
         frame_bytes, layers = links[0].frame_bytes, tables.layers
+        check_seed(self.seed)
+        if passing.output_bytes and hosts.name == "ndp":
+            raise ValueError("ndp has several queues at a port, so that it has no output buffer")
         first = hosts.retransmissions == "first"
         kinds = simulated_links(links, passing, tables.mark_packets, retransmissions_first=first)
         endpoint: TcpParameters | StreamParameters | Parameters
@@ -474,6 +473,21 @@ class Simulation:
         return np.minimum(packets * self.payload_bytes, self.flows.size_bytes)
 
 
+def check_seed(seed: int) -> None:
+    """Raise ValueError for a seed that a simulation cannot have."""
+    if not 0 <= seed <= MOST_SEED:
+        raise ValueError(f"the seed must be 0 to 2^64 - 1, got {seed}")
+
+
+def sample_times(sample_s: float, deadline_s: float, transport: str) -> list[float]:
+    """Return the times of samples until the deadline; ValueError if they cannot be taken."""
+    if not sample_s * MOST_SAMPLES >= deadline_s:
+        raise ValueError(f"sample_s={sample_s}: at most {MOST_SAMPLES} samples are taken")
+    if sample_s < math.inf and transport == "ndp":
+        raise ValueError("samples are taken of flows of TCP, or without a transport")
+    return [sample_s * number for number in range(1, 1 + int(deadline_s / sample_s))]
+
+
 def checked_flows(
     topology: Topology, flows: PacketFlows | Iterable[Sequence[float]]
 ) -> PacketFlows:
@@ -481,16 +495,6 @@ def checked_flows(
     listed = flows if isinstance(flows, PacketFlows) else PacketFlows.of(flows)
     listed.check(topology)
     return listed
-
-
-def check_choices(seed: int, sample_s: float, deadline_s: float, transport: str) -> None:
-    """Raise ValueError for a seed or samples that a simulation cannot have."""
-    if not 0 <= seed <= MOST_SEED:
-        raise ValueError(f"the seed must be 0 to 2^64 - 1, got {seed}")
-    if not sample_s * MOST_SAMPLES >= deadline_s:
-        raise ValueError(f"sample_s={sample_s}: at most {MOST_SAMPLES} samples are taken")
-    if sample_s < math.inf and transport == "ndp":
-        raise ValueError("samples are taken of flows of TCP, or without a transport")
 
 
 def check_faults(topology: Topology, faults: Sequence[Fault], *, daemons: bool) -> None:

@@ -1,7 +1,7 @@
 """Transports of simulated hosts: the purified transport (after NDP), TCP as in Linux, or none.
 
-Under `plain` a host sends its messages one after the other, in order of their start, and nobody
-acknowledges a packet or sends it again.
+Under `plain` a host sends its messages one after the other, in order of their start.  No packet is
+acknowledged or sent again.
 """
 
 from __future__ import annotations
