@@ -24,7 +24,7 @@ from weft.daemons.simulator import packet_walk
 from weft.daemons.simulator.capabilities import SimulatedFlowPlacements
 from weft.daemons.simulator.node import Node
 from weft.daemons.simulator.packet_walk import PacketWalk, SimulatedNetwork
-from weft.daemons.simulator.wires import CALL, EventQueue
+from weft.daemons.simulator.wires import CALL, EventQueue, Wires
 
 ROOM_PACKETS = 32
 BY_SOURCE, BY_DESTINATION = 0, 3  # enum start of testbed/data_plane/select.h
@@ -140,9 +140,9 @@ class Flows:
         network: SimulatedNetwork,
         events: EventQueue,
         tell: Callable[[int, DaemonEvent], None],
-        send: Callable[[int, Send], None],
+        wires: Wires,
     ) -> None:
-        self._network, self._events, self._send = network, events, send
+        self._network, self._events, self._wires = network, events, wires
         self._topology = network.topology
         self._nodes = network.nodes
         self._live: dict[FiveTuple, tuple[int, int]] = {}
@@ -207,9 +207,9 @@ class Flows:
         (peer,) = self._topology.neighbours(node)[action.port]
         wait_s = self._queues.waiting((node, peer)) * self.packet_time_s()
         if wait_s:
-            self._events.push(self._events.now + wait_s, CALL, self._send, node, action)
+            self._events.push(self._events.now + wait_s, CALL, self._wires.send, node, action)
         else:
-            self._send(node, action)
+            self._wires.send(node, action)
 
     def option(self, key: str) -> int:
         """Return an option of the scheme, 0 without it."""

@@ -70,7 +70,7 @@ class Simulator:
         self._wires = Wires(topology, self._wire, random, self._events, self._deliver)
         self._nodes = {node: Node(config) for node, config in configs.items()}
         self._network = SimulatedNetwork(topology, self._wires, self._nodes)
-        self.flows = Flows(self._network, self._events, self.tell, self._wires.send)
+        self.flows = Flows(self._network, self._events, self.tell, self._wires)
         self.flow_tables: FlowTables = self.flows
         for link in topology.failed_links():
             self.fail(link)

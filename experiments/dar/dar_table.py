@@ -63,7 +63,7 @@ from weft.experiments.runner.definition import Experiment, Result, Row, Run
 from weft.experiments.runner.parameters import Axis, Integer, Number, Spec, Word
 from weft.testbed.packets.simulation import PacketFlows, SimulatedFlows, Simulation
 from weft.testbed.packets.switching import Switching
-from weft.testbed.packets.transport import DATAGRAM_BYTES, transport
+from weft.testbed.packets.transport import ALL, DATAGRAM_BYTES, transport
 from weft.topologies import canonical
 from weft.topologies.core.link import ETHERNET_BYTES, MTU_BYTES, LinkSpec
 
@@ -108,10 +108,10 @@ def check(run: Run) -> None:
             f"{run.experiment}: skipped_us must be less than time_us, {run.number('time_us'):g}"
         )
     iteration.check(n, r, m, rules(run))
-    if run.engine == "kernel":
-        return check_kernel(run)
     if run.engine == "packet":
         return check_packets(run)
+    if run.engine != "graph":
+        return check_kernel(run)
     if switches(run).output_bytes:
         raise ValueError(f"{run.experiment}: preset={run.text('preset')} needs --engine packet")
     links, time_slots = 2 * r * m + n * r, slots(run, "time_us")
@@ -300,7 +300,7 @@ def simulated(run: Run, sampled_s: Sequence[float]) -> SimulatedFlows:
         run.topology,
         spec_on_packets(run),
         messages_in_turn(run),
-        transport(f"plain:{pace}"),
+        transport(f"plain:{pace}", ALL),
         [link] * len(run.topology.links),
         passing,
         run.seed,

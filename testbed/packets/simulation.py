@@ -275,8 +275,7 @@ def simulate(
             not enough; one line says why.
     """
     topology = build(network) if isinstance(network, str) else network
-    hosts = transports.transport(transport)
-    transports.check_simulated(hosts)
+    hosts = simulated_transport(transport)
     sampled_s = sample_times(sample_s, deadline_s, hosts.name)
     check_faults(topology, faults, daemons=daemons)
     links = link_specs(topology, link, host_link, own_links)
@@ -471,6 +470,13 @@ class Simulation:
     def _bytes(self, packets: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the bytes of so many packets of each flow."""
         return np.minimum(packets * self.payload_bytes, self.flows.size_bytes)
+
+
+def simulated_transport(text: str) -> Transport:
+    """Return the transport that `text` names; ValueError for one that is not simulated."""
+    hosts = transports.transport(text, transports.ALL)
+    transports.check_simulated(hosts)
+    return hosts
 
 
 def check_seed(seed: int) -> None:

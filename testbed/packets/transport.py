@@ -6,6 +6,7 @@ acknowledged or sent again.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from weft.daemons.transport.parameters import LayerChoice, Parameters, timeout_ns
@@ -20,6 +21,7 @@ PARAMETERS = {
     "tcp": ("control", "start"),
     "plain": ("rate_mbps", "skip_us"),
 }
+ACKNOWLEDGED, ALL = ("ndp", "tcp"), tuple(PARAMETERS)
 MOST_RATE_MBPS, MOST_SKIP_US = 1_000_000, 10**9
 DATAGRAM_BYTES = 42  # of a frame's Ethernet, IPv4 and UDP headers
 WORDS = {
@@ -95,11 +97,11 @@ class Transport(NamedTuple):
         )
 
 
-def transport(text: str) -> Transport:
-    """Return the transport that `text` names; ValueError for anything else."""
+def transport(text: str, names: Collection[str] = ACKNOWLEDGED) -> Transport:
+    """Return the transport that `text` names, one of `names`; ValueError for anything else."""
     name, settings = parse(text)
-    if name not in PARAMETERS:
-        raise ValueError(unknown("transport", name, PARAMETERS))
+    if name not in names:
+        raise ValueError(unknown("transport", name, names))
     for key, value in settings.items():
         if key not in PARAMETERS[name]:
             raise ValueError(unknown(f"parameter of {name}", key, PARAMETERS[name]))

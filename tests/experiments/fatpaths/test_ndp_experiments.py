@@ -20,7 +20,7 @@ def rows_of(experiment, engine="packet", **given):
 
 
 def test_transports_are_named():
-    assert transport("ndp") == ("ndp", 8, "among", "flow", "reno", "random")
+    assert transport("ndp") == ("ndp", 8, "among", "flow", "reno", "random", 0, 0)
     assert transport("ndp:choice=reps").choice == "reps"
     assert transport("ndp:retransmissions=first").retransmissions == "first"
     assert transport("tcp:start=first").start == "first"
@@ -28,6 +28,7 @@ def test_transports_are_named():
     assert transport("tcp:control=cubic").control == "cubic"
     for wrong in (
         "udp",
+        "plain",
         "ndp:control=reno",
         "tcp:window=8",
         "ndp:window=0",

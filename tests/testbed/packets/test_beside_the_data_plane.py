@@ -9,7 +9,7 @@ from weft.testbed.data_plane.data_plane import DataPlane
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.packets.simulation import PacketFlows, Simulation, simulate
 from weft.testbed.packets.switching import Switching
-from weft.testbed.packets.transport import transport
+from weft.testbed.packets.transport import ALL, transport
 from weft.testbed.plan.network_plan import mac
 from weft.topologies import build
 from weft.topologies.core.failures import fail_links
@@ -75,7 +75,7 @@ def test_a_flow_that_daemons_place_begins_at_the_same_port(start):
         topology,
         f"{spec},p=3",
         flows,
-        transport("plain"),
+        transport("plain", ALL),
         [LINK] * len(topology.links),
         Switching(),
         1,

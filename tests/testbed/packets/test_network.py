@@ -169,7 +169,9 @@ def run_both(
         header_bytes=header_bytes,
         retransmissions_first=first,
         mark_packets=mark_packets,
-        **passing._asdict(),
+        room_bytes=passing.room_bytes,
+        resume_bytes=passing.resume_bytes,
+        cut_through_bytes=passing.cut_through_bytes,
     )
     in_python = python_network.TransportNetwork(topology, link, parameters, route, stream)
     if isinstance(route, python_network.RuleRoute | python_network.DetourRoute):
@@ -372,7 +374,7 @@ def test_a_rule_that_simulated_switches_lack_is_refused() -> None:
     topology = build("fattree:k=4")
     rule = SelectionRule(ChoiceRule.LBSP, reads_daemons=True)
     hops = packets.shortest(topology, rule)
-    with pytest.raises(ValueError, match=r"^simulated switches carry no rule that reads what daem"):
+    with pytest.raises(ValueError, match=r"^simulated switches carry no rule that reads states of"):
         network_of(topology, hops)
 
 

@@ -12,7 +12,7 @@ from weft.daemons.core.actions import SetFlowPort
 from weft.testbed.packets import control_plane
 from weft.testbed.packets.simulation import PacketFlows, Simulation
 from weft.testbed.packets.switching import Switching
-from weft.testbed.packets.transport import transport
+from weft.testbed.packets.transport import ALL, transport
 from weft.topologies import build
 from weft.topologies.core.link import Gbps, LinkSpec
 
@@ -43,7 +43,7 @@ class Watched:
             topology,
             scheme,
             PacketFlows.of(rows),
-            transport(hosts),
+            transport(hosts, ALL),
             [LINK] * len(topology.links),
             Switching(room_bytes=200 * FRAME),
             seed,

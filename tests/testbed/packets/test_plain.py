@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from dataclasses import replace
 from itertools import count
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -42,37 +43,47 @@ def slow_network(
 ) -> dict[int, list[tuple[int, int, int]]]:
     """Return (number, departure, arrival) in ns of each message's packets, in order of arrival.
 
-    Queues have no limit, and each host sends its messages in order of their start.
+    Queues have no limit, and each host sends its messages in order of their start.  At one instant
+    packets come in the order in which their transmission began.
     """
     registered, options = registry.checked(topology, scheme)
     free: dict[tuple[int, int], int] = {}  # when a link can carry the next packet
     departed: dict[tuple[int, int], int] = {}
     arrived: dict[int, list[tuple[int, int, int]]] = {number: [] for number in range(len(rows))}
     order = count()
-    events: list[tuple[int, int, SlowPacket]] = []
-    host_free: dict[int, int] = {}
+    # time, when its transmission began (hosts come last at one instant), order, packet
+    events: list[tuple[int, float, int, SlowPacket]] = []
+    waiting: dict[int, list[tuple[int, SlowPacket]]] = {}  # by host, with their earliest times
     for message in sorted(range(len(rows)), key=lambda number: rows[number][3]):
         src, dst, size, start_s = rows[message]
         (path,) = registered.path(topology, options, src, dst)
         links = tuple(crossed(topology, path.nodes))
         sizes = [PAYLOAD] * (size // PAYLOAD) + [size % PAYLOAD] * (size % PAYLOAD > 0)
         for number, payload in enumerate(sizes):
-            length = HEADER + payload
-            at = max(host_free.get(src, 0), round(1e9 * start_s))
-            host_free[src] = at + length * NS_A_BYTE
-            heapq.heappush(events, (at, next(order), SlowPacket(message, number, length, links)))
+            packet = SlowPacket(message, number, HEADER + payload, links)
+            waiting.setdefault(src, []).append((round(1e9 * start_s), packet))
+
+    def emit(host: int, from_ns: int) -> None:
+        if waiting[host]:
+            at, packet = waiting[host].pop(0)
+            heapq.heappush(events, (max(at, from_ns), inf, next(order), packet))
+
+    for host in waiting:
+        emit(host, 0)
     while events:
-        now, _, packet = heapq.heappop(events)
+        now, began, _, packet = heapq.heappop(events)
         key = packet.message, packet.number
         if not packet.links:
             arrived[packet.message].append((packet.number, departed[key], now))
             continue
         link, *rest = packet.links
         begin = max(now, free.get(link, 0))
-        departed.setdefault(key, begin)
         free[link] = begin + packet.length * NS_A_BYTE
+        if began == inf:  # a host makes its next packet when this one begins to leave
+            departed[key] = begin
+            emit(rows[packet.message][0], max(begin, now + packet.length * NS_A_BYTE))
         onward = packet._replace(links=tuple(rest))
-        heapq.heappush(events, (free[link] + DELAY_NS, next(order), onward))
+        heapq.heappush(events, (free[link] + DELAY_NS, begin, next(order), onward))
     return arrived
 
 
