@@ -115,7 +115,7 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, A
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("clock") == "virtual":
-        return under_virtual_clock(config, items)
+        return run_in_virtual_time(config, items)
     if not clock.is_virtual():
         keep(
             config, items, [item for item in items if not item.get_closest_marker("virtual_clock")]
@@ -146,7 +146,7 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(10_000, 20, 20)
 
 
-def under_virtual_clock(config: pytest.Config, items: list[pytest.Item]) -> None:
+def run_in_virtual_time(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep the kernel tests, and have them run there."""
     virtual_kernel.require()
     on_kernel = [

@@ -105,8 +105,8 @@ def change_feature(
     """Let `weft doctor`, and what asks it, try `attempt` for a feature."""
     for table in ("TRIES", "PROGRAMS"):
         tries = [
-            replace(each, attempt=attempt) if each.name == name else each
-            for each in getattr(doctor, table)
+            replace(probe, attempt=attempt) if probe.name == name else probe
+            for probe in getattr(doctor, table)
         ]
         monkeypatch.setattr(doctor, table, tries)
     monkeypatch.setattr(doctor, "_stored", list)

@@ -25,9 +25,9 @@ def test_the_authors_of_the_package_are_those_of_the_licence_and_the_citation():
 
 
 def test_the_five_papers_are_cited():
-    names = {one["authors"][0]["family-names"] for one in CITATION["references"]}
+    names = {reference["authors"][0]["family-names"] for reference in CITATION["references"]}
     assert names == {"Erickson", "Wang", "Lim", "Zahavi", "Besta"}
     assert all(
-        one["title"] and one["type"] in ("article", "conference-paper")
-        for one in CITATION["references"]
+        reference["title"] and reference["type"] in ("article", "conference-paper")
+        for reference in CITATION["references"]
     )

@@ -36,7 +36,7 @@ def environment() -> dict[str, str]:
     return dict(line.split("=", 1) for line in lines if line)
 
 
-def named() -> str:
+def outside_text() -> str:
     """Return the text that may name folders of the machine outside."""
     files = [Path(name) for name in CONFIGURATION]
     texts = [file.read_text() for file in files if file.exists()]
@@ -56,7 +56,7 @@ def test_what_is_mounted_is_of_the_kernel_or_named_by_the_configuration_of_packa
         for mount in mounts
         if mount[4] not in SYSTEM and not mount[4].startswith(SYSTEM_BELOW)
     }
-    text = named()
+    text = outside_text()
     assert not {point for point in others if point not in text}
     assert not {point for point, options in others.items() if "ro" not in options}
 

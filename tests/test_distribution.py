@@ -44,7 +44,7 @@ print(ndp_library.PATH.stat().st_size > 0, weft.__file__)
 pytestmark = pytest.mark.slow
 
 
-def tracked() -> set[str]:
+def tracked_files() -> set[str]:
     """Files of the four folders, as they lie in the package."""
     listed = subprocess.run(
         ["git", "ls-files", *FOLDERS], cwd=ROOT, capture_output=True, text=True, check=True
@@ -113,7 +113,7 @@ def weft(wheel, tmp_path_factory):
 
 def test_the_wheel_has_every_file_and_no_old_program(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
-    assert not (missing := tracked() - names), (
+    assert not (missing := tracked_files() - names), (
         f"pyproject.toml names no such package data: {missing}"
     )
     compiled = {name.replace(".c", ".o") for name in names if name.endswith(".bpf.c")}
@@ -156,7 +156,7 @@ def test_the_archive_of_sources_has_every_file(sources, tmp_path):
     (archive,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(archive) as file:
         names = {name.partition("/")[2] for name in file.getnames()}
-    assert not tracked() - names
+    assert not tracked_files() - names
     assert {
         "setup.py",
         "LICENSE",
@@ -168,7 +168,7 @@ def test_the_archive_of_sources_has_every_file(sources, tmp_path):
 def test_it_runs_where_it_is_installed(weft):
     listed = weft("weft", "list", "--json")
     assert (listed.returncode, listed.stderr) == (0, "")
-    assert {one["name"] for one in json.loads(listed.stdout)["experiments"]} >= {
+    assert {entry["name"] for entry in json.loads(listed.stdout)["experiments"]} >= {
         "link_loss",
         "hop_length",
     }
@@ -219,17 +219,17 @@ def test_a_strict_script_sees_types(weft, tmp_path):
 @pytest.mark.parametrize("program", ["data_plane/select_blind", "measure/fidelity"])
 def test_programs_are_the_same_for_every_processor(program, tmp_path):
     """So a wheel needs one of each; with compile-once, libbpf adapts them to the kernel."""
-    made = f"testbed/{program}.bpf.o"
+    object_file = f"testbed/{program}.bpf.o"
     said = subprocess.run(
-        ["make", "--dry-run", "--always-make", "--old-file=.venv/.ready", made],
+        ["make", "--dry-run", "--always-make", "--old-file=.venv/.ready", object_file],
         cwd=ROOT, capture_output=True, text=True, check=True,
     ).stdout  # fmt: skip
     (command,) = [line for line in said.splitlines() if line.startswith("clang")]
     contents = []
     for machine in ("x86", "arm64"):
         argv = [
-            f"-D__TARGET_ARCH_{machine}" if one.startswith("-D__TARGET_ARCH_") else one
-            for one in command.split()
+            f"-D__TARGET_ARCH_{machine}" if word.startswith("-D__TARGET_ARCH_") else word
+            for word in command.split()
         ]
         argv[argv.index("-o") + 1] = str(tmp_path / "program.o")
         subprocess.run(argv, cwd=ROOT, check=True)

@@ -128,19 +128,19 @@ def words_of(command: str) -> list[str]:
 parser = cache(cli.parser)
 
 
-def parsed(words: list[str]) -> None:
+def check_words(words: list[str]) -> None:
     """ValueError unless there is such a command, with all that it names."""
     with contextlib.suppress(SystemExit):  # of --help
-        given = parser().parse_args(words)
-        check(given)
+        arguments = parser().parse_args(words)
+        check(arguments)
         if words[0] in ("uml", "mn") and "weft" in words[1:]:
-            parsed(words[words.index("weft") + 1 :])
+            check_words(words[words.index("weft") + 1 :])
 
 
-def check(given: argparse.Namespace) -> None:
+def check(arguments: argparse.Namespace) -> None:
     """ValueError unless experiments, parameters, networks and schemes that `given` names are
     there."""
-    values = vars(given)
+    values = vars(arguments)
     name = values.get("experiment")
     if name and not {name, *re.findall(r"\w+", " ".join(values.get("set") or []))} & {*OF_EXAMPLES}:
         definition.find(name).values(definition.assignments(values.get("set") or []))
@@ -159,7 +159,7 @@ def test_every_command_is_one_that_there_is(page, tmp_path, monkeypatch):
     write_files(page, tmp_path)
     for words in weft_commands(PAGES[page]):
         try:
-            parsed(words)
+            check_words(words)
         except ValueError as error:
             if re.search(
                 "arguments are required|expected (one|at least one|[0-9]) argument", str(error)
@@ -235,7 +235,7 @@ def write_files(page: str, folder: Path) -> None:
 def test_a_command_that_there_is_not_is_seen(line):
     (words,) = weft_commands(f"```console\n{line}\n```")
     with pytest.raises(ValueError, match=r"."):
-        parsed(words)
+        check_words(words)
 
 
 @pytest.fixture
@@ -245,7 +245,8 @@ def follow(tmp_path):
     programs = tmp_path / "bin"
     programs.mkdir()
     (tmp_path / "work").mkdir()
-    shutil.copytree(ROOT / "examples/deflection", tmp_path / "work/examples/deflection")
+    for name in ("deflection", "torus"):
+        shutil.copytree(ROOT / "examples" / name, tmp_path / "work/examples" / name)
     how = "--quiet --no-index --no-deps --no-build-isolation --target"
     for name, text in {
         "weft": 'exec "$WEFT_PYTHON" -P -m weft.experiments.cli.cli "$@"',
@@ -295,8 +296,8 @@ def alike(printed: str, shown: str) -> bool:
         ".*" if part == "..." else f"({number})" if re.fullmatch(number, part) else re.escape(part)
         for part in parts
     )
-    found = re.fullmatch(pattern, " ".join(printed.split()))
-    return found is not None and [*map(float, found.groups())] == pytest.approx(numbers, rel=0.1)
+    match = re.fullmatch(pattern, " ".join(printed.split()))
+    return match is not None and [*map(float, match.groups())] == pytest.approx(numbers, rel=0.1)
 
 
 @pytest.mark.parametrize(
@@ -313,20 +314,20 @@ def test_an_output_that_a_page_does_not_show_is_seen(printed, shown, equal):
     assert alike(printed, shown) == equal
 
 
-def with_blocks(kind: str) -> list[str]:
+def pages_with(kind: str) -> list[str]:
     return [
         page for page, text in PAGES.items() if any(block.what == kind for block in blocks(text))
     ]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", with_blocks("run"))
+@pytest.mark.parametrize("page", pages_with("run"))
 def test_what_needs_no_root_works(follow, page):
     assert follow(page, "run")
 
 
 @pytest.mark.kernel
-@pytest.mark.parametrize("page", with_blocks("run as root"))
+@pytest.mark.parametrize("page", pages_with("run as root"))
 def test_what_takes_root_works(follow, page):
     try:
         assert follow(page, "run as root")
@@ -417,7 +418,7 @@ def test_the_counts_of_readme_are_those_of_weft():
 def test_the_film_is_the_output_of_the_command_that_it_names():
     film = ElementTree.parse(ROOT / "docs/film.svg").getroot()
     texts = ["".join(text.itertext()) for text in film.iter("{http://www.w3.org/2000/svg}text")]
-    parsed(texts[0].removeprefix("$ weft ").split())
+    check_words(texts[0].removeprefix("$ weft ").split())
     verdicts = [text for text in texts if text.startswith("PASS ")]
     assert len(verdicts) == 16
     assert any("dies, silent: noticed in" in text for text in verdicts)

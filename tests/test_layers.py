@@ -60,7 +60,7 @@ FILES = [
 def statements(tree: ast.AST) -> list[ast.AST]:
     """All statements of `tree`, wherever they stand; not what they are made of, which is most of
     it."""
-    found: list[ast.AST] = []
+    nodes: list[ast.AST] = []
     left = [tree]
     while left:
         node = left.pop()
@@ -69,8 +69,8 @@ def statements(tree: ast.AST) -> list[ast.AST]:
             left += (
                 inner if isinstance(inner, list) else []
             )  # that of a lambda or an x if y else z has no statements
-        found.append(node)
-    return found
+        nodes.append(node)
+    return nodes
 
 
 @cache
@@ -85,12 +85,12 @@ def parts(source: str) -> tuple[list[ast.Import | ast.ImportFrom], list[tuple[st
     return imports, [(node.name, (node.end_lineno or 0) - node.lineno + 1) for node in functions]
 
 
-def imported(source: str) -> set[str]:
+def imported_packages(source: str) -> set[str]:
     """The packages that `source` imports anywhere in it."""
-    found = set()
+    packages = set()
     for node in parts(source)[0]:
         if isinstance(node, ast.Import):
-            found |= {top(alias.name) for alias in node.names}
+            packages |= {top(alias.name) for alias in node.names}
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, (
                 "import by full name: a relative import hides which folder is meant"
@@ -100,8 +100,8 @@ def imported(source: str) -> set[str]:
                 if node.module == "weft"
                 else [node.module or ""]
             )
-            found |= {top(name) for name in names}
-    return found
+            packages |= {top(name) for name in names}
+    return packages
 
 
 def top(module: str) -> str:
@@ -118,7 +118,9 @@ def text_of(path: str) -> str:
 
 @pytest.mark.parametrize("folder", ORDER)
 def test_a_file_imports_only_from_its_left(folder):
-    of_folder = {path: imported(text_of(path)) for path in FILES if path.startswith(f"{folder}/")}
+    of_folder = {
+        path: imported_packages(text_of(path)) for path in FILES if path.startswith(f"{folder}/")
+    }
     right = set(ORDER[ORDER.index(folder) + 1 :])
     assert {path: found & right for path, found in of_folder.items() if found & right} == {}
     if folder in PURE:
@@ -137,7 +139,9 @@ TIMEKEEPERS = {
 def test_the_clock_is_asked_for_the_time():
     sources = {path: text_of(path) for path in FILES if path not in TIMEKEEPERS}
     of_the_system = {
-        path for path, source in sources.items() if imported(source) & {"datetime", "sched", "time"}
+        path
+        for path, source in sources.items()
+        if imported_packages(source) & {"datetime", "sched", "time"}
     }
     assert of_the_system == set(), "ask testbed.linux.clock"
     kept = {path for path, source in sources.items() if kept_functions(source)}
@@ -161,7 +165,9 @@ def test_a_function_of_the_clock_that_would_be_kept_is_seen():
 
 
 def test_imports_are_seen_wherever_they_stand():
-    assert imported("import os.path\ndef f():\n    from weft.testbed.mininet.net import Net") == {
+    assert imported_packages(
+        "import os.path\ndef f():\n    from weft.testbed.mininet.net import Net"
+    ) == {
         "os",
         "testbed",
     }
@@ -170,7 +176,7 @@ def test_imports_are_seen_wherever_they_stand():
         "match x:\n case 1:\n  import d\nfor x in y:\n import e\nelse:\n if x: import "
         "f\n else: import g\n"
     )
-    assert imported(nested) == set("abcdefg")
+    assert imported_packages(nested) == set("abcdefg")
 
 
 def test_statements_are_those_that_a_walk_finds():
@@ -189,15 +195,15 @@ def module(path: str) -> str:
 def modules_imported(source: str, known: set[str]) -> set[str]:
     """Those of the modules `known` that `source` imports anywhere: late imports and those for types
     alone count."""
-    found = set()
+    modules = set()
     for node in parts(source)[0]:
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            modules |= {alias.name for alias in node.names}
         if isinstance(node, ast.ImportFrom):
             names = {f"{node.module}.{alias.name}" for alias in node.names}
-            found |= names & known or {node.module or ""}
-            found |= {node.module or ""} if names - known else set()
-    return found & known
+            modules |= names & known or {node.module or ""}
+            modules |= {node.module or ""} if names - known else set()
+    return modules & known
 
 
 @cache
@@ -315,14 +321,14 @@ def kernels() -> set[tuple[str, str]]:
                         and isinstance(node.args[0], ast.Name)
                     ):
                         left.append((path, node.args[0].id))
-    found = set()
+    compiled_functions = set()
     while left:
         path, name = left.pop()
         path, name = homes.get((path, name), (path, name))
-        if (path, name) not in found:
-            found.add((path, name))
+        if (path, name) not in compiled_functions:
+            compiled_functions.add((path, name))
             left += [(path, other) for other in called[path, name]]
-    return found
+    return compiled_functions
 
 
 def functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:

@@ -28,7 +28,7 @@ PLACES = {"/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/lib/frr"}
 OPTIONAL = {"vagrant", "tshark", "node", "npm"}
 
 
-def started(tree: ast.AST) -> Iterator[str]:
+def program_names(tree: ast.AST) -> Iterator[str]:
     """Names of programs in calls such as subprocess.run(["tc", ...]) and shutil.which("tc")."""
     for node in ast.walk(tree):
         if not (
@@ -37,9 +37,9 @@ def started(tree: ast.AST) -> Iterator[str]:
             and node.func.attr in STARTERS
         ):
             continue
-        of = node.func.value
+        owner = node.func.value
         if (
-            not (isinstance(of, ast.Name) and of.id in ("subprocess", "shutil", "os"))
+            not (isinstance(owner, ast.Name) and owner.id in ("subprocess", "shutil", "os"))
             or not node.args
         ):
             continue
@@ -55,20 +55,20 @@ def test_what_is_started_is_found_in_source() -> None:
         'subprocess.run(["tc", '
         '"qdisc"])\nshutil.which("nft")\nsubprocess.Popen(("/usr/sbin/ip", x))\nrun(["no"])'
     )
-    assert list(started(ast.parse(source))) == ["tc", "nft", "ip"]
+    assert list(program_names(ast.parse(source))) == ["tc", "nft", "ip"]
     assert all(MAY_START.search(line) for line in source.splitlines()[:3])
 
 
 @cache
 def programs() -> dict[str, set[str]]:
     """The files that start each program."""
-    found = defaultdict(set)
+    users = defaultdict(set)
     for folder in FOLDERS:
         for path in (ROOT / folder).rglob("*.py"):
             text = path.read_text(encoding="utf-8")
-            for name in started(ast.parse(text)) if MAY_START.search(text) else ():
-                found[name].add(path.relative_to(ROOT).as_posix())
-    return found
+            for name in program_names(ast.parse(text)) if MAY_START.search(text) else ():
+                users[name].add(path.relative_to(ROOT).as_posix())
+    return users
 
 
 def packages_of_setup() -> tuple[set[str], set[str]]:
@@ -89,9 +89,9 @@ def known_packages() -> dict[str, bool]:
         "--showformat=${Package} ${Essential} ${Priority} ${db:Status-Status}\n",
     ]
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    each = [line.split() for line in lines if line.endswith(" installed")]
+    words = [line.split() for line in lines if line.endswith(" installed")]
     return {
-        name: essential == "yes" or priority == "required" for name, essential, priority, _ in each
+        name: essential == "yes" or priority == "required" for name, essential, priority, _ in words
     }
 
 

@@ -22,18 +22,18 @@ FILES = tuple(subprocess.check_output(["git", "ls-files"], cwd=ROOT, text=True).
 def ends_of(files: tuple[str, ...]) -> frozenset[str]:
     """Return the ends of the paths `files`, of whole folders."""
     parts = [file.split("/") for file in files]
-    return frozenset("/".join(each[-i:]) for each in parts for i in range(1, len(each) + 1))
+    return frozenset("/".join(names[-i:]) for names in parts for i in range(1, len(names) + 1))
 
 
 def missing(text: str, files: tuple[str, ...]) -> list[str]:
     """Names of Python files in `text` that are no file's own name, and no path's end, among
     `files`."""
-    made = set(MADE.findall(text))
+    created = set(MADE.findall(text))
     return [
         name
         for name in NAMED.findall(text)
         if not name.startswith("/")  # a file of another package
-        and name.lstrip("./") not in made
+        and name.lstrip("./") not in created
         and name.lstrip("./") not in ends_of(files)
     ]
 
@@ -42,19 +42,19 @@ def test_every_file_that_is_named_exists():
     texts = {path for path in FILES if path.endswith(TEXTS) and (ROOT / path).exists()} - {
         "tests/test_references.py"
     }
-    found = {path: missing((ROOT / path).read_text(), FILES) for path in sorted(texts)}
-    assert {path: names for path, names in found.items() if names} == {}
+    absent = {path: missing((ROOT / path).read_text(), FILES) for path in sorted(texts)}
+    assert {path: names for path, names in absent.items() if names} == {}
 
 
 def test_every_test_that_is_named_exists():
     """Named as pytest has it; without its file, of the file that was named last."""
-    found = 0
+    count = 0
     for path in (path for path in FILES if path.endswith(".md")):
         file = ""
         for named, test in TEST.findall((ROOT / path).read_text()):
-            file, found = named or file, found + 1
+            file, count = named or file, count + 1
             assert f"\ndef {test}(" in (ROOT / file).read_text(), f"{path}: {file}::{test}"
-    assert found > 20
+    assert count > 20
 
 
 def test_a_file_that_moved_is_missed():

@@ -39,13 +39,13 @@ def pins() -> dict[str, str]:
     return {canonicalize_name(match[1]): match[2] for match in matches}
 
 
-def needed(requirements: Iterable[str]) -> set[str]:
+def requirement_names(requirements: Iterable[str]) -> set[str]:
     """Names of those requirements that apply to this Python."""
     parsed = map(Requirement, requirements)
     return {
-        canonicalize_name(one.name)
-        for one in parsed
-        if not one.marker or one.marker.evaluate({"extra": ""})
+        canonicalize_name(requirement.name)
+        for requirement in parsed
+        if not requirement.marker or requirement.marker.evaluate({"extra": ""})
     }
 
 
@@ -53,14 +53,16 @@ def test_everything_that_is_installed_is_pinned(pins):
     about = tomllib.loads((ROOT / "pyproject.toml").read_text())
     project = about["project"]
     extras = project["optional-dependencies"]
-    of_extras = needed(requirement for extra in extras.values() for requirement in extra)
+    of_extras = requirement_names(requirement for extra in extras.values() for requirement in extra)
     assert of_extras - {"weft-uml-kernel"} <= set(pins)  # built by `make kernel-wheel`
-    waiting = needed([*project["dependencies"], *extras["dev"], *about["build-system"]["requires"]])
+    waiting = requirement_names(
+        [*project["dependencies"], *extras["dev"], *about["build-system"]["requires"]]
+    )
     reached: set[str] = set()
     while waiting:
         name = waiting.pop()
         reached.add(name)
-        waiting |= needed(importlib.metadata.requires(name) or []) - reached
+        waiting |= requirement_names(importlib.metadata.requires(name) or []) - reached
     assert reached <= set(pins)
 
 

@@ -159,7 +159,6 @@ class LiveRoutes(HelloMachine):
         return actions
 
     def _hops_to_set(self, prefix: Prefix) -> tuple[Hop, ...]:
-        """Return the hops of a route that are to be set."""
         live = tuple(hop for hop in self._candidates[prefix] if hop in self._alive)
         return live[: self._most]
 

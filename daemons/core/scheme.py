@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 KERNEL = 0  # number of the rule that leaves the choice to Linux multipath routes
 FLOW_HASH = 2  # number of the rule that hashes flows
 RANDOM = 3  # number of the rule that draws a port for each packet
+DAR = 10  # number of the rule that notes flows, which daemons place
 NO_QUEUES = (
     "it chooses by what waits in queues, and links without a rate have none; give "
     "them a rate such as 20mbit"

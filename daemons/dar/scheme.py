@@ -71,9 +71,9 @@ PLANE = {
         ("count", "queue"),
     ),
     "start": IntegerParameter.word(
-        "spine of a new flow: source mod n, as in figure 9; its hash; or its hash if that "
-        "uplink has room, else one with room (section 2)",
-        ("modulo", "hash", "limited"),
+        "spine of a new flow: source mod n, as in figure 9; its hash; its hash if that uplink has "
+        "room, else one with room (section 2); or destination mod m, as InfiniBand routes",
+        ("modulo", "hash", "limited", "destination"),
     ),
     "key": IntegerParameter.word(
         "what a leaf places and moves: a flow, or all of its flows to one host (section 4)",

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from weft.daemons.core.actions import Hop
 from weft.daemons.core.node_config import Options
 from weft.daemons.core.scheme import (
+    DAR,
     ECN,
     FLOW_HASH,
     KERNEL,
@@ -62,7 +63,7 @@ class ChoiceRule(IntEnum):
     SHORTEST = 7
     FLOWLET = 8
     LBSP = 9
-    DAR = 10
+    DAR = DAR
     VALIANT = 11
     UGAL = 12
 

@@ -11,12 +11,12 @@ a packet that joins a queue beyond the threshold, unless its flow rests (LongQue
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from math import inf
 from typing import NamedTuple, Protocol
 
-from weft.daemons.core.actions import FiveTuple, Hop
+from weft.daemons.core.actions import FiveTuple, Hop, Send
 from weft.daemons.core.contract import DaemonEvent, FlowsSeen, LongQueue, SeenFlow
 from weft.daemons.core.node_config import GOLDEN_FRACTION
 from weft.daemons.routing.selection import below, flow_hash
@@ -24,9 +24,10 @@ from weft.daemons.simulator import packet_walk
 from weft.daemons.simulator.capabilities import SimulatedFlowPlacements
 from weft.daemons.simulator.node import Node
 from weft.daemons.simulator.packet_walk import PacketWalk, SimulatedNetwork
-from weft.daemons.simulator.wires import CALL, EventQueue
+from weft.daemons.simulator.wires import CALL, EventQueue, Wires
 
 ROOM_PACKETS = 32
+BY_SOURCE, BY_DESTINATION = 0, 3  # enum start of testbed/data_plane/select.h
 SwitchLink = tuple[int, int]  # sending and receiving switch
 TCP = 6
 
@@ -49,6 +50,16 @@ class Senders(Protocol):
     def packet_time_s(self) -> float: ...
     def node(self, number: int) -> Node: ...
     def port(self, node: int, peer: int) -> int: ...
+
+
+class FlowTables(Protocol):
+    """Flow tables of switches, of flows without packets (Flows) or of simulated packets."""
+
+    def look(self, number: int, now: float) -> Iterable[FlowsSeen]:
+        """Return the report of a switch's flows, if a period has begun since the last one."""
+
+    def send(self, node: int, action: Send) -> None:
+        """Send a packet of the daemon of `node` behind those that wait at its port."""
 
 
 class PacketQueues:
@@ -129,8 +140,9 @@ class Flows:
         network: SimulatedNetwork,
         events: EventQueue,
         tell: Callable[[int, DaemonEvent], None],
+        wires: Wires,
     ) -> None:
-        self._network = network
+        self._network, self._events, self._wires = network, events, wires
         self._topology = network.topology
         self._nodes = network.nodes
         self._live: dict[FiveTuple, tuple[int, int]] = {}
@@ -151,7 +163,6 @@ class Flows:
         return flow
 
     def end(self, flow: FiveTuple) -> None:
-        """End `flow`."""
         del self._live[flow]
 
     def live(self) -> list[FiveTuple]:
@@ -191,10 +202,14 @@ class Flows:
             placements.turn = turn
             yield FlowsSeen(tuple(self._seen(number, placements, now)))
 
-    def wait_s(self, node: int, port: int) -> float:
-        """Return the time until a packet that joins the queue of a port now leaves it."""
-        (peer,) = self._topology.neighbours(node)[port]
-        return self._queues.waiting((node, peer)) * self.packet_time_s()
+    def send(self, node: int, action: Send) -> None:
+        """Send a packet of the daemon of `node` when those that wait at its port have left."""
+        (peer,) = self._topology.neighbours(node)[action.port]
+        wait_s = self._queues.waiting((node, peer)) * self.packet_time_s()
+        if wait_s:
+            self._events.push(self._events.now + wait_s, CALL, self._wires.send, node, action)
+        else:
+            self._wires.send(node, action)
 
     def option(self, key: str) -> int:
         """Return an option of the scheme, 0 without it."""
@@ -209,7 +224,6 @@ class Flows:
         return self.packet_s or self.option("period_us") / 16e6
 
     def node(self, number: int) -> Node:
-        """Return the node with this number."""
         return self._nodes[number]
 
     def port(self, node: int, peer: int) -> int:
@@ -220,10 +234,13 @@ class Flows:
 
     def _start(self, flow: FiveTuple) -> int:
         """Return the number of the hop, modulo their number, that an unplaced flow takes."""
-        src, _ = self._live[flow]
+        src, dst = self._live[flow]
         leaf = self._leaves[src]
-        if not self._nodes[leaf].config.options["start"]:
+        start = self._nodes[leaf].config.options["start"]
+        if start == BY_SOURCE:
             return src - self._topology.neighbours(leaf)[0][0]  # hosts are on the first ports
+        if start == BY_DESTINATION:
+            return dst
         count = len(self._nodes[leaf].fib.lookup(flow.destination)) or 1
         return below(flow_hash(leaf, *flow[:2], flow.ports, flow.protocol), count)
 

@@ -15,7 +15,7 @@ from weft.daemons.core.actions import Action, FiveTuple, Hop, Note, Send, SetRou
 from weft.daemons.core.contract import DaemonEvent, Refused, StateMachine
 from weft.daemons.core.wire import MalformedMessage
 from weft.daemons.simulator import packet_walk
-from weft.daemons.simulator.flows import Flows
+from weft.daemons.simulator.flows import Flows, FlowTables
 from weft.daemons.simulator.node import Node
 from weft.daemons.simulator.packet_walk import PacketWalk, SimulatedNetwork
 from weft.daemons.simulator.wires import CALL, TICK, EventQueue, Listener, Randomness, Wire, Wires
@@ -70,7 +70,8 @@ class Simulator:
         self._wires = Wires(topology, self._wire, random, self._events, self._deliver)
         self._nodes = {node: Node(config) for node, config in configs.items()}
         self._network = SimulatedNetwork(topology, self._wires, self._nodes)
-        self.flows = Flows(self._network, self._events, self.tell)
+        self.flows = Flows(self._network, self._events, self.tell, self._wires)
+        self.flow_tables: FlowTables = self.flows
         for link in topology.failed_links():
             self.fail(link)
         self._boot_all(starts_s or {})
@@ -106,7 +107,6 @@ class Simulator:
             self._tell_ends(link)
 
     def restore(self, link: int) -> None:
-        """Restore `link`."""
         if self._wires.restore(link):
             self._tell_ends(link)
 
@@ -386,7 +386,7 @@ class Simulator:
             self._count_ticks(number, node)
             self._do(number, node, node.protocol.tick(now))
             if node.looks_at_flows:
-                for event in self.flows.look(number, now):
+                for event in self.flow_tables.look(number, now):
                     self._do(number, node, node.protocol.event(event, now))
         self._await(number, node)
 
@@ -409,9 +409,8 @@ class Simulator:
             if self.on_action:
                 self.on_action(self.now, number, action)
             if isinstance(action, Send):
-                wait_s = self.flows.wait_s(number, action.port) if action.queued else 0.0
-                if wait_s:
-                    self._events.push(self.now + wait_s, CALL, self._wires.send, number, action)
+                if action.queued:
+                    self.flow_tables.send(number, action)
                 else:
                     self._wires.send(number, action)
             elif not isinstance(action, Note) and node.carry_out(action):

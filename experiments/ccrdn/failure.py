@@ -93,7 +93,6 @@ def links(topology: Topology) -> Ints:
 
 
 def servers(topology: Topology) -> Ints:
-    """Return all servers."""
     return np.arange(topology.servers)
 
 

@@ -78,7 +78,6 @@ def goodputs(net: RunningNetwork, run: Run, routing: str) -> Row:
 
 
 def listed(pairs: Pairs) -> list[Pair]:
-    """Return `pairs` as a list."""
     ends = []
     with np.errstate(over="ignore"):  # of unsigned words
         for index in range(pairs.total):

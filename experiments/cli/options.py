@@ -78,7 +78,6 @@ def add_run(parser: ArgumentParser, *elements: str) -> None:
 
 
 def add_trust(parser: ArgumentParser) -> None:
-    """Add --trust."""
     add_flag(parser, "--trust", help="run the commands of a lab without asking")
 
 
@@ -166,7 +165,6 @@ def add_results(parser: ArgumentParser) -> None:
 
 
 def add_json(parser: ArgumentParser) -> None:
-    """Add --json."""
     add_flag(parser, "--json", help="print JSON")
 
 

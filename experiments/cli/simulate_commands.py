@@ -6,7 +6,7 @@ import json
 import math
 import re
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +41,7 @@ def add_commands(commands: Commands) -> None:
     parser.add_argument(
         "--transport",
         default="tcp",
-        help="tcp, tcp:control=dctcp, ndp, ndp:window=30, ...; default: tcp",
+        help="tcp, tcp:control=dctcp, ndp, ndp:window=30, plain:rate_mbps=5000, ...; default: tcp",
     )
     parser.add_argument(
         "--flow-control",
@@ -230,11 +230,23 @@ def _summary(outcome: SimulatedFlows) -> dict[str, Any]:
         "flows": len(outcome.delivered_s),
         "unfinished": outcome.unfinished,
         **figures,
-        "retransmissions": int(outcome.counters["retransmissions"].sum()),
+        **_of_packets(outcome.counters),
         "dropped_packets": int(outcome.ports["dropped"].sum()) + outcome.unrouted,
         "trimmed_packets": int(outcome.ports["trimmed"].sum()),
         "simulated_ms": 1000 * outcome.ended_s,
         "transmissions": outcome.transmissions,
+    }
+
+
+def _of_packets(counters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a transport had to send again, or order and latency without one."""
+    if "retransmissions" in counters:
+        return {"retransmissions": int(counters["retransmissions"].sum())}
+    packets = max(1, int(counters["packets"].sum()))
+    return {
+        "late_packets": int(counters["late"].sum()),
+        "mean_latency_us": float(counters["latency_ns"].sum()) / packets / 1000,
+        "most_latency_us": float(counters["worst_ns"].max()) / 1000,
     }
 
 

@@ -8,6 +8,9 @@ room waits in the switch before.  Other schemes are not in the paper.
 
 Out of order is counted as the authors' simulator does: see slotted_queues.Received.
 
+On the engine `packet` the packets are those of testbed/packets, each with its own times, and DAR's
+real daemons place the flows.
+
 On the engine `kernel` messages are flows of TCP through links of `kernel_mbps`, each host's next
 one beginning when the last has arrived; packets carry 1,448 bytes.  Rates and times are those of
 the packet size and link rate of the parameters.  DAR's flows count from their first packet on.
@@ -28,6 +31,7 @@ from weft.experiments.dar.settings import (
     KERNEL_PAYLOAD_BYTES,
     PRESETS,
     SCHEMES,
+    check_daemons,
     check_kernel,
     flows_of_link,
     generator,
@@ -46,19 +50,26 @@ from weft.experiments.dar.settings import (
     slots,
     slots_of_10_us,
     slotted_scheme,
+    spec_on_packets,
     switches,
 )
-from weft.experiments.dar.slotted_control import QUEUE, SENT, STALE, SlottedPlan
-from weft.experiments.dar.slotted_model import SlottedOutcome, simulate
+from weft.experiments.dar.slotted_control import GIVEN, QUEUE, SENT, STALE, SlottedPlan
+from weft.experiments.dar.slotted_model import SlottedOutcome, destinations, simulate
 from weft.experiments.dar.slotted_queues import Received
-from weft.experiments.engines.arrays import Floats, Ints
+from weft.experiments.engines.arrays import Floats, Ints, int_zeros
 from weft.experiments.report import style
 from weft.experiments.report.panels import Bars
 from weft.experiments.runner.definition import Experiment, Result, Row, Run
 from weft.experiments.runner.parameters import Axis, Integer, Number, Spec, Word
+from weft.testbed.packets.simulation import PacketFlows, SimulatedFlows, Simulation
+from weft.testbed.packets.switching import Switching
+from weft.testbed.packets.transport import ALL, DATAGRAM_BYTES, transport
 from weft.topologies import canonical
+from weft.topologies.core.link import ETHERNET_BYTES, MTU_BYTES, LinkSpec
 
 MOST_LINK_SLOTS = 3 * 10**9
+MOST_SIMULATED = 10**9  # packets
+LEAST_FRAME_BYTES = MTU_BYTES + ETHERNET_BYTES
 MOST_RECEIVED, MOST_WAITING = 2 * 10**8, 10**7  # packets that memory has room for
 COLOURS = {
     "dar-count": style.PURPLE,
@@ -97,8 +108,12 @@ def check(run: Run) -> None:
             f"{run.experiment}: skipped_us must be less than time_us, {run.number('time_us'):g}"
         )
     iteration.check(n, r, m, rules(run))
+    if run.engine == "packet":
+        return check_packets(run)
     if run.engine != "graph":
         return check_kernel(run)
+    if switches(run).output_bytes:
+        raise ValueError(f"{run.experiment}: preset={run.text('preset')} needs --engine packet")
     links, time_slots = 2 * r * m + n * r, slots(run, "time_us")
     if links * time_slots > MOST_LINK_SLOTS:
         raise ValueError(
@@ -110,6 +125,21 @@ def check(run: Run) -> None:
             f"{run.experiment}: more packets than memory has room for: take a shorter time "
             f"or less room"
         )
+
+
+def check_packets(run: Run) -> None:
+    """Raise ValueError if simulated packets cannot do `run`."""
+    n, r, _ = size(run.text("topology"))
+    if scheme(run).kind == GIVEN:
+        raise ValueError(f"{run.experiment}: scheme={run.text('scheme')} needs --engine graph")
+    packets = n * r * rate(run) * slots(run, "time_us")
+    if packets > MOST_SIMULATED:
+        raise ValueError(f"{run.experiment}: {packets:.0f} packets take too long")
+    if run.integer("packet_bytes") < LEAST_FRAME_BYTES:
+        raise ValueError(
+            f"{run.experiment}: simulated packets have {LEAST_FRAME_BYTES} bytes or more"
+        )
+    check_daemons(run)
 
 
 def outcome(run: Run) -> SlottedOutcome:
@@ -193,23 +223,103 @@ def in_model(run: Run) -> Result:
     """Return the columns of the slotted model."""
     model = outcome(run)
     received, known = model.net.received, model.known
-    if not received.packets.any(axis=0).all():
-        raise ValueError(
-            f"{run.experiment}: a host received nothing after {run.number('skipped_us'):g} "
-            f"us: take longer"
-        )
     counted = {
         "moves": int(known.reroutes.sum()),
         "requests_sent": int(known.ears[SENT]),
         "requests_stale": int(known.ears[STALE]),
     }
-    return Result(
-        figures={
-            "p": flows_of_link(run),
-            **receiver_figures(run, received),
-            **order_figures(received),
-            **move_figures(run, counted, max(1, int((known.message + 1).sum()))),
-        }
+    begun = max(1, int((known.message + 1).sum()))
+    return Result(figures=model_figures(run, received, counted, begun))
+
+
+def model_figures(run: Run, received: Received, counted: Mapping[str, int], begun: int) -> Row:
+    """Return the columns of a model, with `begun` messages."""
+    if not received.packets.any(axis=0).all():
+        raise ValueError(
+            f"{run.experiment}: a host received nothing after {run.number('skipped_us'):g} "
+            f"us: take longer"
+        )
+    return {
+        "p": flows_of_link(run),
+        **receiver_figures(run, received),
+        **order_figures(received),
+        **move_figures(run, counted, begun),
+    }
+
+
+def on_packets(run: Run) -> Result:
+    """Return the columns of simulated packets, which real daemons of DAR place."""
+    begin_s, end_s = run.number("skipped_us") / 1e6, run.number("time_us") / 1e6
+    begins_s = begin_s, (begin_s + end_s) / 2
+    done = simulated(run, begins_s)
+    begins = np.array(begins_s) * 1e6 / slot_us(run)
+    counted = clos_run.together(done.statuses) if scheme(run).detect else {}
+    begun = max(1, int((done.arrived_bytes > 0).sum()))
+    return Result(figures=model_figures(run, received_packets(run, done, begins), counted, begun))
+
+
+def received_packets(run: Run, done: SimulatedFlows, begins: Floats) -> Received:
+    """Return the statistics of receivers, with times in slots."""
+    hosts, dst, counters = run.topology.servers, done.flows.dst, done.counters
+
+    def of_receivers(values: Ints) -> Ints:
+        return np.bincount(dst, weights=values, minlength=hosts).astype(int)
+
+    halves = np.diff([*done.progress.arrived_bytes, done.arrived_bytes], axis=0)
+    worst_ns = int_zeros(hosts)
+    np.maximum.at(worst_ns, dst, counters["worst_ns"])
+    same = ("in_order", "jumps", "jumped", "late", "extent")
+    return Received(
+        begins=begins,
+        packets=np.array([of_receivers(half) for half in halves]) // payload(run),
+        latency=of_receivers(counters["latency_ns"]) / 1000 / slot_us(run),
+        worst_latency=worst_ns / 1000 / slot_us(run),
+        latest=int_zeros(0),
+        **{key: of_receivers(counters[key]) for key in same},
+    )
+
+
+def payload(run: Run) -> int:
+    """Return the bytes of a simulated packet that are no header."""
+    return run.integer("packet_bytes") - DATAGRAM_BYTES
+
+
+def simulated(run: Run, sampled_s: Sequence[float]) -> SimulatedFlows:
+    """Return what becomes of messages that hosts send one after the other, at their own pace."""
+    settings, link_bps = switches(run), round(1e9 * run.number("link_gbps"))
+    mtu_bytes = run.integer("packet_bytes") - ETHERNET_BYTES
+    link = LinkSpec(rate_bps=link_bps, queue_packets=settings.room_packets, mtu_bytes=mtu_bytes)
+    passing = Switching(
+        settings.room_packets * run.integer("packet_bytes"),
+        cut_through_bytes=settings.cut_through_bytes,
+        output_bytes=settings.output_bytes,
+        node_ns=settings.node_ns,
+    )
+    pace = f"rate_mbps={round(1e-6 * rate(run) * link_bps)},skip_us={run.number('skipped_us'):.0f}"
+    simulation = Simulation(
+        run.topology,
+        spec_on_packets(run),
+        messages_in_turn(run),
+        transport(f"plain:{pace}", ALL),
+        [link] * len(run.topology.links),
+        passing,
+        run.seed,
+        daemons=bool(scheme(run).detect),
+    )
+    return simulation.run((), run.number("time_us") / 1e6, sampled_s)
+
+
+def messages_in_turn(run: Run) -> PacketFlows:
+    """Return the messages of all hosts, each of which begins within a packet time."""
+    hosts, rng = run.topology.servers, generator(run)
+    n, r, _ = size(run.text("topology"))
+    messages = 2 + int(slots(run, "time_us") / message_slots(run))
+    dst = destinations(n, r, run.text("traffic"), messages, rng)
+    return PacketFlows(
+        np.tile(rng.random(hosts) * slot_us(run) / 1e6, messages),
+        np.tile(np.arange(hosts), messages),
+        dst.reshape(-1),
+        np.full(dst.size, message_packets(run) * payload(run)),
     )
 
 
@@ -264,7 +374,7 @@ def order_figures(received: Received) -> Row:
 
 def measure(run: Run) -> Result:
     """Return the lines of the paper's table, over receivers, and what DAR does for a message."""
-    return on_kernel(run) if run.engine == "kernel" else in_model(run)
+    return {"graph": in_model, "packet": on_packets, "kernel": on_kernel}[run.engine](run)
 
 
 def predict(run: Run) -> Row:
@@ -299,7 +409,8 @@ AXES: dict[str, Axis] = {
         words=tuple(SCHEMES),
     ).over(*SCHEMES),
     "preset": Word(
-        "threshold, rest and room: ours, or the defaults of the authors' simulator",
+        "threshold, rest and room: ours, or the defaults of the authors' simulator, on the engine "
+        "packet also with its buffers, delays and cut-through",
         words=tuple(PRESETS),
     ).over(*PRESETS),
     "key": Word(
@@ -364,7 +475,7 @@ EXPERIMENT = Experiment(
     name="dar_table",
     question="Which throughput, latency and packet order do 1,152 hosts get under DAR?",
     source="DAR, section 5.2, table 1",
-    engines=("graph", "kernel"),
+    engines=("graph", "packet", "kernel"),
     axes=AXES,
     columns=columns.TABLE,
     seeds=3,

@@ -31,6 +31,7 @@ from weft.topologies.core.link import LinkSpec
 
 KERNEL_FRAME_BYTES, KERNEL_PAYLOAD_BYTES, MOST_KERNEL_HOSTS = 1514, 1448, 256
 MOST_HOSTS = 4096
+ACTIVE_PERIODS = 4  # of silence of a simulated flow that counts
 
 
 class TableScheme(NamedTuple):
@@ -51,11 +52,19 @@ class TableScheme(NamedTuple):
 
 
 class SwitchSettings(NamedTuple):
-    """Settings of switches: threshold and room in packets, rest in packet times."""
+    """Settings of switches: threshold and room in packets, rest in packet times.
+
+    output_bytes: of the output buffer of a port; its packets do not count for the threshold.
+    node_ns: time that a switch takes to forward a packet.
+    cut_through_bytes: of a packet, from which on a switch forwards it; 0: all of it.
+    """
 
     queue_packets: int
     rest_slots: int
     room_packets: int
+    output_bytes: int = 0
+    node_ns: int = 0
+    cut_through_bytes: int = 0
 
 
 SCHEMES = {
@@ -72,8 +81,13 @@ SCHEMES = {
     "drill": TableScheme("DRILL", DRILL),
     "jsq": TableScheme("shortest queue", SHORTEST),
 }
-# `published`: defaults of the authors' simulator: 80 flits of 64 bytes, 2 us, 278 flits
-PRESETS = {"ours": SwitchSettings(3, 16, 16), "published": SwitchSettings(2, 5, 9)}
+# `published`: defaults of the authors' simulator: 80 flits of 64 bytes, 2 us, 278 flits.
+# `infiniband`: 200 of these at the input and 78 at the output, with its delays and cut-through
+PRESETS = {
+    "ours": SwitchSettings(3, 16, 16),
+    "published": SwitchSettings(2, 5, 9),
+    "infiniband": SwitchSettings(2, 5, 6, output_bytes=78 * 64, node_ns=100, cut_through_bytes=64),
+}
 
 
 def queues_on_kernel(engine: str, parameters: Mapping[str, Scalar]) -> bool:
@@ -108,7 +122,8 @@ def scheme(run: Run) -> TableScheme:
 def switches(run: Run) -> SwitchSettings:
     """Return the preset of `run` with the values that it sets itself."""
     preset = PRESETS[run.text("preset")]
-    own = {key: run.integer(key) for key in SwitchSettings._fields if run.integer(key)}
+    keys = ("queue_packets", "rest_slots", "room_packets")
+    own = {key: run.integer(key) for key in keys if run.integer(key)}
     return preset._replace(**own)
 
 
@@ -217,6 +232,25 @@ def spec_on_kernel(run: Run) -> str:
     return unparse("dar", {**daemon_options(run, period_s), **own})
 
 
+def spec_on_packets(run: Run) -> str:
+    """Return the scheme of `run` on simulated packets.
+
+    Flows count from their first packet on, and until they have been silent for a while.
+    """
+    if not scheme(run).detect:
+        return run.text("scheme")
+    period_us = max(1, round(run.integer("period_slots") * slot_us(run)))
+    by_destination = run.text("key") == "dest" and run.text("start") == "modulo"
+    own = {
+        "elephant_kb": 0,
+        "active_us": ACTIVE_PERIODS * period_us,
+        "idle_ms": 1,
+        "hello_ms": 2,
+    }
+    start = {"start": "destination"} if by_destination else {}
+    return unparse("dar", {**daemon_options(run, period_us / 1e6), **own, **start})
+
+
 def kernel_slot_s(run: Run) -> float:
     """Return the time of a packet on a link of the kernel."""
     return 8e-6 * KERNEL_FRAME_BYTES / run.integer("kernel_mbps")
@@ -230,6 +264,11 @@ def check_kernel(run: Run) -> None:
             f"{run.experiment}: at most {MOST_KERNEL_HOSTS} hosts on {run.engine}, "
             f"{run.text('topology')} has {n * r}"
         )
+    check_daemons(run)
+
+
+def check_daemons(run: Run) -> None:
+    """Raise ValueError if daemons of DAR cannot do `run`."""
     if scheme(run).detect:
         if run.text("start") not in ("modulo", "random"):
             raise ValueError(

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from weft.daemons.core.compiled import allocates_nothing
-from weft.experiments.engines.arrays import Ints, int_zeros
+from weft.experiments.engines.arrays import Floats, Ints, int_zeros
 
 
 class Packets(NamedTuple):
@@ -71,10 +71,10 @@ class Received(NamedTuple):
     latest: highest number of each sender's messages that has arrived, or -1.
     """
 
-    begins: Ints
+    begins: Ints | Floats
     packets: Ints
-    latency: Ints
-    worst_latency: Ints
+    latency: Ints | Floats
+    worst_latency: Ints | Floats
     in_order: Ints
     jumps: Ints
     jumped: Ints

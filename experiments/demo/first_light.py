@@ -266,7 +266,6 @@ def check(run: Run) -> None:
 
 
 def links_of(run: Run) -> LinkSpec:
-    """Return the links of `run`."""
     return LinkSpec(rate_bps=run.integer("rate_bps"), queue_packets=run.integer("queue_packets"))
 
 

@@ -144,7 +144,6 @@ def check_scheme(run: Run) -> None:
 
 
 def undamaged(network: RunningNetwork, plane: DataPlane) -> Topology:
-    """Return the topology as it is."""
     return network.topology
 
 

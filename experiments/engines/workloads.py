@@ -227,7 +227,6 @@ def pairs(spec: str, hosts: int, rng: Generator) -> list[tuple[int, int]]:
 
 
 def endless(pairs: Sequence[tuple[int, int]]) -> list[Flow]:
-    """Return an endless flow for each pair."""
     return [Flow(0.0, src, dst, None) for src, dst in pairs]
 
 

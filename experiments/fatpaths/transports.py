@@ -134,7 +134,6 @@ class Carriage(NamedTuple):
 
 
 def transport_of(run: Run) -> Transport:
-    """Return the transport of `run`."""
     return transport(run.text("transport"))
 
 

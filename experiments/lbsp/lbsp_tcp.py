@@ -223,7 +223,6 @@ EXPERIMENT = Experiment(
 
 
 def flows(run: Run) -> list[Flow]:
-    """Return the flows of `run`."""
     topology, size_bytes = run.topology, run.integer("flow_bytes")
     if run.text("workload") == "short":
         return list(short_flows(run, topology.servers))

@@ -139,7 +139,6 @@ def legend(place: Figure | SubFigure, width_inches: float) -> None:
 
 
 def every_row(table: Table) -> Table:
-    """Return all rows."""
     return table
 
 

@@ -135,7 +135,6 @@ def nothing_to_check(run: Run) -> None:
 
 
 def nothing_predicted(run: Run) -> Mapping[str, Value]:
-    """Predict nothing."""
     return {}
 
 

@@ -23,7 +23,6 @@ class MetricFamily(NamedTuple):
     help: str
 
     def lines(self, samples: Iterable[LabeledValue]) -> list[str]:
-        """Return the lines of the family."""
         unit = [f"# UNIT {self.name} {self.unit}"] if self.unit else []
         head = [f"# TYPE {self.name} {self.kind}", *unit, f"# HELP {self.name} {self.help}"]
         name = self.name + SUFFIXES[self.kind]

@@ -71,7 +71,6 @@ class LinuxCapability:
         raise NotImplementedError
 
     def sources(self) -> Sequence[EventSource]:
-        """Return the event sources of this capability."""
         return ()
 
     def look(self, now: float) -> Iterable[DaemonEvent]:
@@ -82,7 +81,6 @@ class LinuxCapability:
         """Retry the changes of the last apply() that the kernel refused."""
 
     def sockets(self) -> Sequence[OpenDescriptor]:
-        """Return all open sockets."""
         return ()
 
     def close(self) -> None:

@@ -57,7 +57,7 @@ struct switch_ {
 	__u32 above_percent;
 	__u32 hosts;	   /* number of its first ports, which lead to hosts */
 	__u32 elephant_kb; /* data after which a flow enters the table */
-	__u32 start;  /* 0: a flow begins at port (source's number modulo ports), 1: by its hash */
+	__u32 start;  /* port at which a flow begins: enum start */
 	__u32 key;    /* 1: a flow begins at the port of others to its destination */
 	__u32 detect; /* 1: report flows whose packets meet queues of `queue` full packets */
 	__u32 queue;
@@ -557,10 +557,12 @@ static __always_inline __u32 dar_port(struct choice *choice)
 			return hashed;
 		return port_of(choice->group, wrap(candidate + 1, choice->n));
 	}
-	if (!settings->start) {
+	if (settings->start == START_BY_SOURCE) {
 		__u32 host = host_digit(bpf_ntohl(choice->ip->saddr), settings->digits);
 
 		start = port_of(choice->group, host % choice->n);
+	} else if (settings->start == START_BY_DESTINATION) {
+		start = port_of(choice->group, d_mod_k(host_of(choice), choice->n));
 	}
 	return follow_flow(choice, hashed, start, 0);
 }

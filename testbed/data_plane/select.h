@@ -41,6 +41,15 @@ enum rule {
 	UGAL
 };
 
+/* Where a flow begins (DAR): the words of `start` in daemons/dar/scheme.py.  LIMITED: daemons then move
+ * it from an uplink that has no room. */
+enum start {
+	START_BY_SOURCE,
+	START_BY_HASH,
+	START_LIMITED,
+	START_BY_DESTINATION
+};
+
 struct digit {
 	__u32 shift;
 	__u32 mask;

@@ -61,7 +61,6 @@ class TransitMaps:
         return TransitRewriting(self._servers, self._flows, self._prefixes, server)
 
     def close(self) -> None:
-        """Close the maps."""
         self._maps.close()
 
 

@@ -170,7 +170,6 @@ def text(content: Any) -> str:
 
 
 def boolean(content: Any) -> bool:
-    """Return `content`, true or false."""
     if not isinstance(content, bool):
         raise ValueError(f"true or false, got {quoted(content)}")
     return content
@@ -424,7 +423,6 @@ class TimelineReader:
         return tuple(map(self.node, content if isinstance(content, list) else [content]))
 
     def node_name(self, content: Any) -> str:
-        """Return the name of a node."""
         self.topology.naming.node(text(content))
         return str(content)
 

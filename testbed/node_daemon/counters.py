@@ -120,7 +120,6 @@ class DaemonCounters:
         return self._words
 
     def row(self, node: int) -> CounterRow:
-        """Return the counters of `node`."""
         words: list[Any] = self.cells(node).tolist()
         lateness = COLUMNS["lateness"]
         words[lateness:] = [tuple(words[lateness:])]

@@ -226,7 +226,6 @@ class PortSockets:
             opened.pop_all()
 
     def sockets(self) -> list[socket.socket]:
-        """Return all sockets."""
         return [self.urgent, self.routine, self._says_urgent, self._says_routine]
 
     def say(self, payload: bytes, routine: bool, *, queued: bool = False) -> None:

@@ -14,16 +14,26 @@ from typing import Any
 import numpy as np
 
 from weft.daemons.core import registry
-from weft.daemons.core.actions import Action, FiveTuple, Note, Send
-from weft.daemons.core.contract import Refused
+from weft.daemons.core.actions import Action, FiveTuple, Note, Send, SetFlowPort
+from weft.daemons.core.capabilities import FlowPlacement
+from weft.daemons.core.contract import FlowsSeen, LongQueue, Refused, SeenFlow
 from weft.daemons.core.node_config import routers
 from weft.daemons.core.scheme import SelectionRule
 from weft.daemons.routing.selection import flow_hash
+from weft.daemons.simulator.capabilities import SimulatedFlowPlacements
 from weft.daemons.simulator.simulator import REPORT_S, Simulator
 from weft.daemons.simulator.wires import Wire
 from weft.daemons.transport.results import Delivered
 from weft.testbed.packets.forwarding import Forwarding, check_forwarding
-from weft.testbed.packets.network import LookUp, NextHops, PacketNetwork, PortTable
+from weft.testbed.packets.network import (
+    DaemonCalls,
+    LookUp,
+    NextHops,
+    PacketNetwork,
+    PortTable,
+    TableFlow,
+)
+from weft.topologies.core.grammar import parse
 from weft.topologies.core.link import LinkSpec
 from weft.topologies.core.topology import Topology
 
@@ -31,6 +41,7 @@ TCP = 6
 MOST_PORT = (1 << 16) - 1
 MEMOS_OF_FLOW, LEAST_MEMOS, MOST_MEMOS = 32, 1 << 12, 1 << 22
 FIRST_ROOM = 1 << 16  # numbers in sets of next hops
+REQUEST_BYTES = 64  # of a packet of a daemon that waits with data, as a frame
 
 
 class ControlPlane:
@@ -63,10 +74,12 @@ class ControlPlane:
         self._ports = PortTable.of(topology)
         self._error: BaseException | None = None
         self._tables: LiveTables | None = None
+        self._placed: PlacedFlows | None = None
         self.forwarding = Forwarding(None)
         registered, options = registry.checked(topology, scheme)
         if rule := registered.rule(options):
             self._tables = LiveTables(topology, self._simulator, rule)
+            self._follows_flows = rule.reads_daemons
             self.forwarding = Forwarding(self._tables.next_hops, rule["ecn"])
 
     def attach(
@@ -83,19 +96,28 @@ class ControlPlane:
             is_live: (message) -> True if it has not arrived.
         """
         self._network, self._is_live = network, is_live
+        self._name_flows(flows)
         if self._tables:
             network.live()
+            if self._follows_flows:
+                self._placed = PlacedFlows(
+                    network, self._topology, self._simulator, self._flows, self._origin_s
+                )
             return
         memos = 1 << (MEMOS_OF_FLOW * len(flows)).bit_length()
         network.live(LookUp(self._look_up), min(max(memos, LEAST_MEMOS), MOST_MEMOS))
-        address = self._topology.naming.address
         for number, (start_s, src, dst) in enumerate(flows):
-            ports = (1 + number % MOST_PORT) << 16 | (1 + number // MOST_PORT)
-            self._flows.append(FiveTuple(address(src), address(dst), TCP, ports))
-            self._nodes |= {address(src): src, address(dst): dst}
             for back, sender in enumerate((src, dst)):
                 if sender in self._routers:
                     self._simulator.at(self._origin_s + start_s, partial(self._use, number, back))
+
+    def _name_flows(self, flows: Sequence[tuple[float, int, int]]) -> None:
+        """Give each message addresses and ports of its own."""
+        address = self._topology.naming.address
+        for number, (_, src, dst) in enumerate(flows):
+            ports = (1 + number % MOST_PORT) << 16 | (1 + number // MOST_PORT)
+            self._flows.append(FiveTuple(address(src), address(dst), TCP, ports))
+            self._nodes |= {address(src): src, address(dst): dst}
 
     def fail(self, links: Sequence[int], *, silent: bool) -> None:
         """Fail links now; unless `silent`, both ends lose the carrier."""
@@ -108,6 +130,10 @@ class ControlPlane:
         for link in links:
             self._simulator.restore(link)
         self._apply()
+
+    def statuses(self) -> list[dict[str, Any]]:
+        """Return the status of each router's daemon, in order of nodes."""
+        return [self._simulator.status(node) for node in sorted(self._routers)]
 
     def run_until(
         self,
@@ -139,7 +165,10 @@ class ControlPlane:
             raise self._error
 
     def _note(self, now: float, node: int, action: Action) -> None:
-        if not isinstance(action, Send | Note):
+        if isinstance(action, SetFlowPort):
+            if self._placed:
+                self._placed.place(node, action)
+        elif not isinstance(action, Send | Note):
             self._changed.add(node)
 
     def _apply(self) -> None:
@@ -214,6 +243,100 @@ class ControlPlane:
             self._simulator.at(self._simulator.now + REPORT_S, partial(self._use, number, back))
 
 
+class PlacedFlows:
+    """Flows at a fabric's switches, whose daemons read and place them (FlowPlacement).
+
+    In the simulator they take the place of flows without packets (daemons/simulator/flows.py).
+
+    Args:
+        network: whose switches note flows.
+        topology: the network.
+        simulator: its daemons.
+        flows: of each message.
+        origin_s: time of the daemons at 0 s.
+    """
+
+    def __init__(
+        self,
+        network: PacketNetwork,
+        topology: Topology,
+        simulator: Simulator,
+        flows: Sequence[FiveTuple],
+        origin_s: float,
+    ) -> None:
+        self._network, self._simulator = network, simulator
+        self._flows, self._origin_s = flows, origin_s
+        self._number = {flow: number for number, flow in enumerate(flows)}
+        self._ports = ports = network.ports
+        ends = topology.links[ports.link]
+        is_first = (ends[:, 0] == ports.node) & (ends[:, 1] == ports.number)
+        self._port_of_peer: list[int] = np.where(is_first, ends[:, 3], ends[:, 1]).tolist()
+        self._port_number: list[int] = ports.number.tolist()
+        self._port_node: list[int] = ports.node.tolist()
+        self._turns: dict[int, int] = {}
+        self._sent: list[tuple[int, bytes]] = []  # receiving port and payload of each packet
+        simulator.flow_tables = self
+        network.calls = DaemonCalls(self._meet, self._hear)
+
+    def look(self, number: int, now: float) -> list[FlowsSeen]:
+        need = self._simulator.node(number).capability(SimulatedFlowPlacements).config
+        turn = need.turn(now)
+        if turn == self._turns.get(number):
+            return []
+        self._turns[number] = turn
+        since_s = now - self._origin_s
+        rows = self._network.table(number, round(1e9 * need.idle_s))
+        return [FlowsSeen(tuple(self._seen(number, row, since_s) for row in rows))]
+
+    def _seen(self, node: int, row: TableFlow, since_s: float) -> SeenFlow:
+        rested_s = since_s - row.moved_ns / 1e9 if row.moved_ns else math.inf
+        flow, port = self._flows[row.message], self._port(node, row.port)
+        return SeenFlow(flow, port, since_s - row.last_ns / 1e9, rested_s)
+
+    def _port(self, node: int, place: int) -> int:
+        """Return the port of `node` that a TableFlow names."""
+        if self._port_node[place] == node:
+            return self._port_number[place]
+        return self._port_of_peer[place]
+
+    def send(self, node: int, action: Send) -> None:
+        place = self._ports.place(node, action.port)
+        self._network.tell(place, REQUEST_BYTES, len(self._sent))
+        self._sent.append((self._port_of_peer[place], action.payload))
+
+    def place(self, node: int, action: SetFlowPort) -> None:
+        """Let a flow leave by a port of `node`."""
+        need = self._simulator.node(node).capability(SimulatedFlowPlacements).config
+        place = self._ports.place(node, action.port)
+        number = self._number[action.flow]
+        self._network.place(node, number, place, with_destination=need.by_destination)
+
+    def _meet(self, node: int, message: int, place: int) -> None:
+        """Tell the daemon of `node` that a packet joined a long queue."""
+        self._advance()
+        self._simulator.tell(node, LongQueue(self._flows[message], self._port(node, place)))
+
+    def _hear(self, node: int, number: int) -> None:
+        """Deliver a packet of a daemon."""
+        self._advance()
+        port, payload = self._sent[number]
+        self._simulator.hear(node, payload, port)
+
+    def _advance(self) -> None:
+        now_s = self._origin_s + self._network.now_ns / 1e9
+        self._simulator.run_until(max(self._simulator.now, now_s))
+
+
+class NoFlows:
+    """Empty flow tables, which cost nothing while daemons converge."""
+
+    def look(self, number: int, now: float) -> Sequence[FlowsSeen]:
+        return ()
+
+    def send(self, node: int, action: Send) -> None:
+        raise RuntimeError("a request about a flow, and there are none")
+
+
 class LiveTables:
     """Next hops of a fabric's switches, from the routes of their daemons.
 
@@ -274,13 +397,19 @@ def converged(topology: Topology, scheme: str, links: Sequence[LinkSpec]) -> Sim
     for number, link in enumerate(links):
         if link.delay_us != first_us:
             simulator.alter(number, Wire(delay_s=link.delay_us / 1e6))
+    simulator.flow_tables = NoFlows()
     simulator.run_until_quiet()
+    begin_s = simulator.now
+    # link state backs off for longer than quick hellos take to be missed
+    has_flow_tables = FlowPlacement in registry.find(parse(scheme)[0]).needs
+    if has_flow_tables and simulator.run_until_converged() > begin_s:
+        simulator.run_until_quiet()
     return simulator
 
 
 def check_daemons(topology: Topology, scheme: str) -> None:
     """Raise ValueError unless daemons of `scheme` can set the tables of simulated packets."""
-    check_forwarding(topology, scheme)
+    check_forwarding(topology, scheme, daemons=True)
     registered, options = registry.checked(topology, scheme)
     rule = registered.rule(options)
     if rule and rule.hosts:

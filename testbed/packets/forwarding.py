@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from weft.daemons.core import registry
-from weft.daemons.core.scheme import RoutedPath
+from weft.daemons.core.scheme import DAR, RoutedPath
 from weft.daemons.fatpaths import scheme as fatpaths
 from weft.daemons.fatpaths.scheme import Trigger
 from weft.testbed.packets.network import NextHops, TcpLayers, layered, shortest
@@ -66,20 +66,25 @@ def forwarding(topology: Topology, spec: str) -> Forwarding:
     return Forwarding(hops, rule["ecn"], rule.hosts)
 
 
-def check_forwarding(topology: Topology, spec: str, transport: str = "") -> None:
+def check_forwarding(
+    topology: Topology, spec: str, transport: str = "", *, daemons: bool = False
+) -> None:
     """Raise ValueError unless simulated nodes carry the scheme `spec` on `topology`.
 
-    transport: tcp or ndp, whose hosts may lack a scheme's choice of layers; "" is not checked.
+    transport: of hosts, which may lack a scheme's choice of layers; "" is not checked.
+    daemons: True if the scheme's daemons run beside the packets.
     """
     scheme, options = registry.checked(topology, spec)
     rule = scheme.rule(options)
-    if rule and rule.reads_daemons:
+    if rule and rule.reads_daemons and not (daemons and rule.rule == DAR):
+        advice = "run its daemons, too" if rule.rule == DAR else "take ecmp or drill"
         raise ValueError(
-            f"simulated switches do not run {spec}, which reads what daemons write; take another "
-            "scheme of switches, such as ecmp or drill"
+            f"simulated switches do not run {spec}, which reads what daemons write; {advice}"
         )
     if rule and rule.hosts and transport == "tcp":
         check_layers(rule.hosts)
+    if rule and rule.hosts and transport == "plain":
+        raise ValueError("hosts without a transport choose no layers")
 
 
 def check_layers(hosts: Mapping[str, int]) -> None:

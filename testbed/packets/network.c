@@ -3,6 +3,7 @@
 #include "../data_plane/layer_choice.h"
 #include "../data_plane/select.h"
 #include "event_queue.h"
+#include "flow_table.h"
 
 #include <stddef.h>
 #include <string.h>
@@ -37,18 +38,23 @@ enum { TRIMMABLE, CONTROL, TRIMMED, TRIMMED_AT_HOST };
  * routes up, the address that it carries, 0 at its source.  hops: nodes that have forwarded it.
  * crossing: its output port at the crossbar that it goes to, from the first one, or NO_CROSSING.
  * waypoint: number of the switch that it visits before its destination, + 1, or 0; chosen: 1 once
- * that is chosen. */
+ * that is chosen.  of_daemon: message `step` of a daemon to the next switch.
+ *
+ * Without a transport: departed: 1 once it has begun to leave its host, at departed_ns. */
 struct frame {
 	_Alignas(LINE_BYTES) uint32_t src;
 	uint32_t dst;
-	uint8_t code_point : 2, retransmitted : 1, marked : 1, chosen : 1, hops;
+	uint8_t code_point : 2, retransmitted : 1, marked : 1, chosen : 1, departed : 1, of_daemon : 1, hops;
 	union {
 		uint16_t crossing;
 		uint16_t waypoint;
 	};
 	uint32_t step;
 	union {
-		struct ndp_packet packet;
+		struct {
+			struct ndp_packet packet;
+			uint64_t departed_ns;
+		};
 		struct tcp_segment segment;
 	};
 };
@@ -87,12 +93,17 @@ struct port {
  * waits: a frame of the port waits for room, since since_ns.  stuck: for good.  notices: on their way to
  * the sender.
  *
- * leaving_over: port over which the frame came that this one is sending, of leaving_bytes. */
+ * leaving_over: port over which the frame came that this one is sending, of leaving_bytes.
+ *
+ * buffered_bytes: in the port's output buffer, with the frame that it is sending if that lay there
+ * (leaves_buffer).  outside: first frame of its queue of data that has no place there, or NONE. */
 struct link_room {
 	uint32_t known_bytes, held_bytes, most_bytes;
 	uint8_t told, paused, waits, stuck;
 	uint64_t since_ns, waited_ns;
 	uint32_t leaving_over, leaving_bytes, notices;
+	uint32_t buffered_bytes, outside;
+	uint8_t leaves_buffer;
 };
 
 _Static_assert(sizeof(struct frame) == LINE_BYTES, "a frame has one line");
@@ -105,16 +116,30 @@ _Static_assert(offsetof(struct port, retransmitted) == LINE_BYTES, "a port has t
  *
  * The first message of a flow has also the flow, the choices of the layers of data and of
  * acknowledgements, the scheduled deadlines of both ends, the last message of the flow and the next
- * ones that will be delivered and finished. */
+ * ones that will be delivered and finished.
+ *
+ * Without a transport: end: packets; next: message that the host sends afterwards. */
 struct message {
 	uint64_t size_bytes;
 	uint32_t src, dst, flow;
 	uint32_t routes[2];
 	uint32_t connection, end, next;
-	struct tcp_flow *tcp;
-	struct flow choices[2];
-	uint64_t wakes[2];
-	uint32_t last, undelivered, unfinished;
+	union {
+		struct {
+			struct tcp_flow *tcp;
+			struct flow choices[2];
+			uint64_t wakes[2];
+			uint32_t last, undelivered, unfinished;
+		};
+		struct stream stream;
+	};
+};
+
+/* A host without a transport: the first and the last message that it has not sent, packets that it has sent
+ * of the first, the earliest time of the next packet, and whether one has not begun to leave. */
+struct source {
+	uint32_t first, last, sent, waits;
+	uint64_t due_ns;
 };
 
 /* What a switch remembers of a set of next hops: candidates taken in turn, and DRILL's last winner,
@@ -150,6 +175,8 @@ struct packet_network {
 	struct packet_wiring wiring;
 	struct tcp_parameters tcp;
 	struct packet_layers layers;
+	struct stream_parameters stream;
+	struct source *sources; /* hosts; 0 with a transport */
 	int is_tcp;
 	struct port *ports;
 	uint32_t *last_switch; /* of each host, numbered from the first switch */
@@ -162,6 +189,10 @@ struct packet_network {
 	struct place *places; /* of frames */
 	struct link_room *rooms; /* of ports; 0 without flow control */
 	uint32_t *over; /* port over which a frame came that takes room, or NONE; with rooms */
+	uint32_t *came; /* port over which a frame came, NONE at its source; with a table of flows */
+	uint32_t *shared_ports; /* by switch and destination, + 1, of flows that go together; or 0 */
+	uint32_t *owners; /* nodes of ports; with a table of flows */
+	struct flow_table flows;
 	struct message *messages;
 	struct host_event *ended;
 	uint32_t *steps; /* ports of all routes */
@@ -264,6 +295,8 @@ static void free_frame(struct packet_network *n, uint32_t frame)
 {
 	if (n->rooms)
 		free_room(n, n->over[frame], n->places[frame].length_bytes);
+	if (n->sources && !n->frames[frame].departed && !n->frames[frame].of_daemon)
+		n->sources[n->frames[frame].src].waits = 0;
 	n->places[frame].next = n->free_frame;
 	n->free_frame = frame;
 }
@@ -303,11 +336,35 @@ static int may_leave(struct packet_network *n, uint32_t number, uint32_t frame)
 	return may;
 }
 
+static void free_room(struct packet_network *n, uint32_t over, uint32_t length_bytes);
+
+/* Move frames into a port's output buffer, as many as have a place there. */
+static void fill_buffer(struct packet_network *n, uint32_t number)
+{
+	struct link_room *room = &n->rooms[number];
+
+	while (room->outside != NONE) {
+		uint32_t frame = room->outside, length_bytes = n->places[frame].length_bytes;
+		uint32_t over = n->over[frame];
+
+		if (room->buffered_bytes + length_bytes > link_of(n, number)->output_bytes)
+			return;
+		room->buffered_bytes += length_bytes;
+		room->outside = n->places[frame].next;
+		n->over[frame] = NONE;
+		free_room(n, over, length_bytes);
+	}
+}
+
 /* Note that a port begins to send a frame. */
 static void begin_leaving(struct packet_network *n, uint32_t number, uint32_t frame)
 {
 	struct link_room *room = &n->rooms[number];
 	uint32_t length_bytes = n->places[frame].length_bytes;
+
+	room->leaves_buffer = frame != room->outside && link_of(n, number)->output_bytes;
+	if (frame == room->outside)
+		room->outside = n->places[frame].next;
 
 	room->leaving_over = n->over[frame];
 	room->leaving_bytes = length_bytes;
@@ -438,6 +495,20 @@ static uint64_t arrival_ns(const struct packet_network *n, uint32_t number, uint
 	return transmission_ns(link, link->cut_through_bytes) + link->delay_ns;
 }
 
+static void pull(struct packet_network *n, uint32_t host);
+
+/* Note that a packet begins to leave its host, which may make the next. */
+static void note_departure(struct packet_network *n, uint32_t index)
+{
+	struct frame *frame = frame_at(n, index);
+	uint32_t host = frame->src;
+
+	frame->departed = 1;
+	frame->departed_ns = n->now;
+	n->sources[host].waits = 0;
+	pull(n, host);
+}
+
 /* Start transmission of the next frame. */
 static void serve(struct packet_network *n, uint32_t number)
 {
@@ -459,11 +530,15 @@ static void serve(struct packet_network *n, uint32_t number)
 	}
 	if (n->rooms)
 		begin_leaving(n, number, frame);
+	if (n->came)
+		n->came[frame] = number;
 	port->frames++;
 	port->bytes += n->places[frame].length_bytes;
 	whole_ns = transmission_ns(link, n->places[frame].length_bytes);
 	schedule(n, n->now + whole_ns, PORT_IDLE, number, 0);
 	schedule(n, n->now + arrival_ns(n, number, frame, whole_ns), ARRIVAL, frame, port->peer);
+	if (n->sources && !frame_at(n, frame)->departed && !frame_at(n, frame)->of_daemon)
+		note_departure(n, frame);
 }
 
 /* Let a port go on that has sent a frame. */
@@ -475,6 +550,11 @@ static void finish(struct packet_network *n, uint32_t number)
 
 		room->leaving_over = NONE;
 		free_room(n, over, room->leaving_bytes);
+		if (room->leaves_buffer) {
+			room->leaves_buffer = 0;
+			room->buffered_bytes -= room->leaving_bytes;
+			fill_buffer(n, number);
+		}
 	}
 	serve(n, number);
 }
@@ -498,6 +578,11 @@ static void enqueue_data(struct packet_network *n, uint32_t number, struct queue
 	struct port *port = &n->ports[number];
 
 	append(n, data, frame);
+	if (n->rooms && link_of(n, number)->output_bytes) {
+		if (n->rooms[number].outside == NONE)
+			n->rooms[number].outside = frame;
+		fill_buffer(n, number);
+	}
 	if (data->bytes > port->most_data_bytes)
 		port->most_data_bytes = data->bytes;
 	if (!port->busy)
@@ -540,8 +625,9 @@ static void put(struct packet_network *n, uint32_t number, uint32_t index, int f
 		serve(n, number);
 }
 
-/* Enqueue a frame of TCP; 0 if the queue is full.  `forwarded`: 0 at the host that sends it. */
-static int put_tcp(struct packet_network *n, uint32_t number, uint32_t index, int forwarded)
+/* Enqueue a frame at a port that drops; 0 if its queue is full.  `forwarded`: 0 at the host that sends
+ * it. */
+static int put_or_drop(struct packet_network *n, uint32_t number, uint32_t index, int forwarded)
 {
 	struct port *port = &n->ports[number];
 	const struct packet_link *link = link_of(n, number);
@@ -552,7 +638,7 @@ static int put_tcp(struct packet_network *n, uint32_t number, uint32_t index, in
 		free_frame(n, index);
 		return 0;
 	}
-	if (forwarded && frame->segment.capable && link->mark_packets &&
+	if (forwarded && n->is_tcp && frame->segment.capable && link->mark_packets &&
 	    port->data.packets >= link->mark_packets) {
 		frame->segment.marked = 1;
 		port->marked++;
@@ -569,8 +655,8 @@ static int leave(struct packet_network *n, uint32_t number, uint32_t index, int 
 		free_frame(n, index);
 		return 1;
 	}
-	if (n->is_tcp)
-		return put_tcp(n, number, index, forwarded);
+	if (n->is_tcp || n->sources)
+		return put_or_drop(n, number, index, forwarded);
 	put(n, number, index, forwarded);
 	return 1;
 }
@@ -682,10 +768,13 @@ static int grow_frames(struct packet_network *n)
 	struct frame *frames = allocate(most, sizeof(*frames));
 	struct place *places = allocate(most, sizeof(*places));
 	uint32_t *over = n->rooms ? realloc(n->over, most * sizeof(*over)) : 0;
+	uint32_t *came = n->owners ? realloc(n->came, most * sizeof(*came)) : 0;
 
 	if (over)
 		n->over = over;
-	if (!frames || !places || (n->rooms && !over)) {
+	if (came)
+		n->came = came;
+	if (!frames || !places || (n->rooms && !over) || (n->owners && !came)) {
 		free(frames);
 		free(places);
 		n->error = -ENOMEM;
@@ -716,6 +805,8 @@ static uint32_t new_frame(struct packet_network *n)
 		index = n->frames_made++;
 	if (n->rooms)
 		n->over[index] = NONE;
+	if (n->came)
+		n->came[index] = NONE;
 	return index;
 }
 
@@ -736,6 +827,8 @@ static void emit(struct packet_network *n, uint32_t host,
 	frame->retransmitted = transmission->retransmitted;
 	frame->marked = 0;
 	frame->chosen = 0;
+	frame->departed = 0;
+	frame->of_daemon = 0;
 	frame->waypoint = 0;
 	frame->hops = 0;
 	depart(n, frame->packet.flow, transmission->packet.kind == NDP_DATA ? SENDER : RECEIVER,
@@ -766,6 +859,76 @@ static void poll_host(struct packet_network *n, uint32_t host)
 	if (deadline < n->wakes[host]) {
 		n->wakes[host] = deadline;
 		schedule(n, deadline > n->now ? deadline : n->now, DEADLINE, host, 0);
+	}
+}
+
+/* Hosts without a transport. */
+
+/* Return how many bytes of payload a full packet has. */
+static uint32_t payload_of(const struct stream_parameters *stream)
+{
+	return stream->frame_bytes - stream->header_bytes;
+}
+
+static void report_end(struct packet_network *n, const struct message *m, uint32_t kind);
+
+/* Let a host make its next packet, unless one waits there, or it is too early. */
+static void pull(struct packet_network *n, uint32_t host)
+{
+	struct source *source = &n->sources[host];
+	uint32_t number = source->first, index, left;
+	struct message *m;
+
+	if (number == NONE || source->waits || n->now < source->due_ns)
+		return;
+	index = new_frame(n);
+	if (index == NONE)
+		return;
+	m = &n->messages[number];
+	left = m->size_bytes - (uint64_t)source->sent * payload_of(&n->stream) < payload_of(&n->stream) ?
+		       m->size_bytes - (uint64_t)source->sent * payload_of(&n->stream) :
+		       payload_of(&n->stream);
+	*frame_at(n, index) = (struct frame){
+		.packet = { .kind = NDP_DATA, .flow = number, .sequence = source->sent },
+		.src = host,
+		.dst = m->dst,
+	};
+	n->places[index].length_bytes = n->stream.header_bytes + left;
+	source->waits = 1;
+	source->due_ns = n->now + NS_PER_BYTE_AT_1_BPS * n->places[index].length_bytes / n->stream.rate_bps;
+	schedule(n, source->due_ns, DEADLINE, host, 0);
+	if (++source->sent == m->end) {
+		source->first = m->next;
+		source->sent = 0;
+	}
+	depart(n, number, SENDER, index);
+}
+
+/* Let a message follow those that its host has not sent. */
+static void begin_stream(struct packet_network *n, uint32_t number)
+{
+	struct message *m = &n->messages[number];
+	struct source *source = &n->sources[m->src];
+
+	m->next = NONE;
+	m->end = (m->size_bytes + payload_of(&n->stream) - 1) / payload_of(&n->stream);
+	if (source->first == NONE)
+		source->first = number;
+	else
+		n->messages[source->last].next = number;
+	source->last = number;
+	pull(n, m->src);
+}
+
+static void receive_packet(struct packet_network *n, const struct frame *frame)
+{
+	struct message *m = &n->messages[frame->packet.flow];
+
+	stream_receive(&m->stream, frame->packet.sequence, n->now - frame->departed_ns,
+		       n->now >= n->stream.counted_from_ns);
+	if (m->stream.arrived == m->end) {
+		report_end(n, m, NDP_DELIVERED);
+		report_end(n, m, NDP_FINISHED);
 	}
 }
 
@@ -836,7 +999,7 @@ static void transmit(struct packet_network *n, uint32_t number)
 	wake_at(n, number, SENDER, tcp_sender_deadline(m->tcp));
 }
 
-static void end_message(struct packet_network *n, struct message *m, uint32_t kind)
+static void report_end(struct packet_network *n, const struct message *m, uint32_t kind)
 {
 	struct ndp_event event = { .time_ns = n->now,
 				   .size_bytes = m->size_bytes,
@@ -854,6 +1017,7 @@ static uint64_t handshake_ns(struct packet_network *n, uint32_t number)
 	struct frame frame = { .segment = { .flow = number, .layer = m->choices[SENDER].layer },
 			       .src = m->src,
 			       .dst = m->dst,
+			       .of_daemon = 1, /* no packet of the flow */
 			       .step = m->routes[SENDER] };
 	uint64_t rtt_ns = 0;
 
@@ -918,7 +1082,7 @@ static void begin_tcp(struct packet_network *n, uint32_t number)
 static void end_messages(struct packet_network *n, uint32_t *first, uint32_t end, uint32_t kind)
 {
 	while (*first != NONE && n->messages[*first].end <= end) {
-		end_message(n, &n->messages[*first], kind);
+		report_end(n, &n->messages[*first], kind);
 		*first = n->messages[*first].next;
 	}
 }
@@ -1182,6 +1346,165 @@ static uint32_t by_detour(struct packet_network *n, uint32_t node, struct frame 
 	return choice.first_port + choice.candidates[candidate];
 }
 
+/* Flows that daemons place (DAR), as in ../data_plane/select.bpf.c. */
+
+static int is_host_of(const struct packet_network *n, uint32_t node, uint32_t host)
+{
+	return n->last_switch[host] == node - n->wiring.n_hosts;
+}
+
+/* Return the bytes of data in a frame; an acknowledgement makes no flow. */
+static uint32_t data_bytes(const struct packet_network *n, const struct frame *frame)
+{
+	uint32_t length_bytes = n->places[frame - n->frames].length_bytes;
+
+	if (n->is_tcp)
+		return frame->segment.kind == TCP_DATA ? length_bytes - TCP_HEADER : 0;
+	if (n->sources)
+		return length_bytes - n->stream.header_bytes;
+	return frame->packet.kind == NDP_DATA ? length_bytes - NDP_FRAME_HEADER : 0;
+}
+
+/* Return the port at which a flow begins if all to its destination go together: that of those flows, or
+ * else `start`, which is theirs from now on. */
+static uint32_t shared_port(struct packet_network *n, uint32_t node, uint32_t host, uint32_t start)
+{
+	uint32_t *port = &n->shared_ports[(size_t)(node - n->wiring.n_hosts) * n->wiring.n_hosts + host];
+
+	if (!*port)
+		*port = start + 1;
+	return *port - 1;
+}
+
+static void update_flow(struct packet_network *n, struct noted_flow *flow, uint32_t bytes,
+			uint32_t sequence, uint32_t came)
+{
+	flow->last_ns = n->now;
+	flow->bytes += bytes;
+	if (came == NONE || sequence < flow->sequence)
+		return;
+	flow->sequence = sequence;
+	if (flow->port != came)
+		flow->moved_ns = n->now;
+	flow->port = came;
+}
+
+/* Report a packet that joins a queue beyond the threshold, unless its flow rests (DAR, figure 8). */
+static void report_queue(struct packet_network *n, uint32_t node, struct noted_flow *flow, uint32_t came)
+{
+	uint64_t last_ns = came == NONE ? flow->moved_ns : flow->queued_ns;
+	struct ndp_event event = {
+		.time_ns = n->now, .flow = flow->message, .peer = flow->port, .kind = PACKET_QUEUED
+	};
+
+	if (last_ns && n->now - last_ns < n->wiring.rule.rest_us * 1000ull)
+		return;
+	if (came != NONE)
+		flow->queued_ns = n->now;
+	report(n, node, &event);
+}
+
+/* Return the full packets that wait for a port, beyond its output buffer. */
+static uint32_t full_packets(const struct packet_network *n, uint32_t number)
+{
+	const struct port *port = &n->ports[number];
+	uint32_t bytes = port->data.bytes + port->headers.bytes + port->retransmitted.bytes;
+
+	if (n->rooms) {
+		const struct link_room *room = &n->rooms[number];
+
+		bytes -= room->buffered_bytes - (room->leaves_buffer ? room->leaving_bytes : 0);
+	}
+	return bytes / n->wiring.rule.frame_bytes;
+}
+
+/* Note a frame's flow; return the port that the frame leaves by.
+ *
+ * out: the port of a flow that is in no table.  start: at which a flow begins that enters the table now.
+ * came: NONE for a frame from a host of this switch. */
+static uint32_t follow_flow(struct packet_network *n, uint32_t node, const struct frame *frame,
+			    uint32_t out, uint32_t start, uint32_t came)
+{
+	const struct packet_rule *rule = &n->wiring.rule;
+	uint32_t message = flow_of(n, frame), bytes = data_bytes(n, frame), host = frame->dst;
+	uint32_t sequence = n->is_tcp ? frame->segment.sequence : frame->packet.sequence;
+	struct noted_flow *flow;
+
+	if (!bytes)
+		return out;
+	flow = flow_find(&n->flows, node, message);
+	if (!flow)
+		flow = flow_add(&n->flows, node, message);
+	if (!flow) {
+		n->error = -ENOMEM;
+		return out;
+	}
+	if (flow->noted) {
+		update_flow(n, flow, bytes, sequence, came);
+		if (came == NONE)
+			out = flow->port;
+		/* at the last switch nobody could move the flow away from its destination's port */
+		if (rule->detect && !is_host_of(n, node, host) && full_packets(n, out) >= rule->queue)
+			report_queue(n, node, flow, came);
+		return out;
+	}
+	flow->bytes += bytes;
+	if (flow->bytes < rule->elephant_kb * 1000ull)
+		return out;
+	if (came == NONE && n->shared_ports)
+		start = shared_port(n, node, host, start);
+	flow->noted = 1;
+	flow->port = came == NONE ? start : came;
+	flow->last_ns = n->now;
+	flow->moved_ns = flow->queued_ns = 0;
+	flow->sequence = sequence;
+	return came == NONE ? start : out;
+}
+
+/* Return the port at which a flow begins, of those in `set`. */
+static uint32_t start_port(const struct packet_network *n, uint32_t node, const struct frame *frame,
+			   const uint16_t *set, uint32_t hashed)
+{
+	const struct packet_wiring *w = &n->wiring;
+	const struct digit *digits = (const struct digit *)w->digits + DIGITS * (node - w->n_hosts);
+	uint32_t number;
+
+	if (w->rule.start == START_BY_SOURCE)
+		number = host_digit(w->addresses[frame->src], digits);
+	else if (w->rule.start == START_BY_DESTINATION)
+		number = host_number(w->addresses[frame->dst], digits);
+	else
+		return hashed;
+	return w->first_port[node] + set[1 + number % set[0]];
+}
+
+/* Return the output port of a frame at a switch that follows flows.
+ *
+ * Until all switches know of a failure, some packets take a detour by another leaf, which must not send
+ * them back. */
+static uint32_t by_flow(struct packet_network *n, uint32_t node, const struct frame *frame,
+			const uint16_t *set)
+{
+	const struct packet_wiring *w = &n->wiring;
+	uint32_t number = node - w->n_hosts, came = NONE, candidate, hashed;
+	int is_of_flow = !frame->of_daemon;
+
+	if (is_of_flow && !is_host_of(n, node, frame->src))
+		came = n->came[frame - n->frames];
+	candidate = below(hash_of(n, number, frame), set[0]);
+	hashed = w->first_port[node] + set[1 + candidate];
+	if (came != NONE && w->peer[hashed] == n->owners[came] && set[0] > 1)
+		hashed = w->first_port[node] + set[1 + wrap(candidate + 1, set[0])];
+	if (!is_of_flow || set[0] == 1 || came != NONE) {
+		int is_spine = w->peer[w->first_port[node]] >= w->n_hosts;
+
+		if (is_of_flow && is_spine && w->rule.detect)
+			follow_flow(n, node, frame, hashed, 0, came);
+		return hashed;
+	}
+	return follow_flow(n, node, frame, hashed, start_port(n, node, frame, set, hashed), NONE);
+}
+
 /* Return the output port of `frame` at `node`, a switch, by its table; NONE without a next hop.
  *
  * random: in [0, 1). */
@@ -1196,11 +1519,16 @@ static uint32_t by_table(struct packet_network *n, uint32_t node, struct frame *
 		return NONE;
 	if (has_detours(&w->rule))
 		return by_detour(n, node, frame);
-	if (n->last_switch[frame->dst] == number)
+	if (n->last_switch[frame->dst] == number) {
+		if (w->rule.rule == DAR && !frame->of_daemon && !is_host_of(n, node, frame->src))
+			follow_flow(n, node, frame, 0, 0, n->came[frame - n->frames]);
 		return w->last_port[frame->dst];
+	}
 	set = &w->hop_sets[*hop_entry(n, node, frame)];
 	if (!set[0])
 		return NONE;
+	if (w->rule.rule == DAR)
+		return by_flow(n, node, frame, set);
 	return w->first_port[node] + set[1 + choose_candidate(n, number, frame, set, random)];
 }
 
@@ -1226,11 +1554,23 @@ static void arrive(struct packet_network *n, uint32_t index, uint32_t node)
 			leave(n, port, index, 1);
 		return;
 	}
+	if (frame->of_daemon) {
+		struct ndp_event event = { .time_ns = n->now, .flow = frame->step, .kind = PACKET_HEARD };
+
+		free_frame(n, index);
+		report(n, node, &event);
+		return;
+	}
 	if (n->is_tcp) {
 		struct tcp_segment segment = frame->segment;
 
 		free_frame(n, index);
 		receive_segment(n, node, &segment);
+		return;
+	}
+	if (n->sources) {
+		receive_packet(n, frame);
+		free_frame(n, index);
 		return;
 	}
 	whole = frame->packet.kind != NDP_DATA || frame->code_point == TRIMMABLE;
@@ -1247,6 +1587,10 @@ static void begin(struct packet_network *n, uint32_t number)
 
 	if (n->is_tcp) {
 		begin_tcp(n, number);
+		return;
+	}
+	if (n->sources) {
+		begin_stream(n, number);
 		return;
 	}
 	error = ndp_send(n->endpoints[m->src], n->now, m->flow, m->dst, m->size_bytes);
@@ -1271,6 +1615,8 @@ static void run_event(struct packet_network *n, const struct event *event)
 		begin(n, event->subject);
 	} else if (n->is_tcp) {
 		wake_tcp(n, event->subject, event->place);
+	} else if (n->sources) {
+		pull(n, event->subject);
 	} else if (n->wakes[event->subject] <= n->now) { /* else superseded by an earlier one */
 		n->wakes[event->subject] = NDP_NEVER;
 		poll_host(n, event->subject);
@@ -1283,8 +1629,10 @@ static void fetch_of_arrival(struct packet_network *n, const struct event *arriv
 	const struct frame *frame = frame_at(n, arrival->subject);
 
 	if (arrival->place == frame->dst) {
-		if (n->is_tcp)
-			__builtin_prefetch(&n->messages[frame->segment.flow].tcp);
+		if (frame->of_daemon)
+			return;
+		if (n->is_tcp || n->sources)
+			__builtin_prefetch(&n->messages[flow_of(n, frame)].tcp);
 		else
 			__builtin_prefetch(n->endpoints[arrival->place], 1);
 	} else if (frame->step != NONE && !n->look_up) {
@@ -1309,7 +1657,7 @@ static void fetch_behind_arrival(struct packet_network *n, const struct event *a
 	uint32_t node = arrival->place, rule = n->wiring.rule.rule;
 
 	if (node == frame->dst) {
-		if (n->is_tcp)
+		if (n->is_tcp && !frame->of_daemon)
 			tcp_fetch(n->messages[frame->segment.flow].tcp,
 				  frame->segment.kind == TCP_DATA);
 	} else if (frame->step != NONE && !n->look_up) {
@@ -1377,7 +1725,7 @@ static int make_rooms(struct packet_network *n, uint32_t n_ports)
 		return 1;
 	n->rooms = calloc(n_ports, sizeof(*n->rooms));
 	for (uint32_t p = 0; n->rooms && p < n_ports; p++)
-		n->rooms[p].leaving_over = NONE;
+		n->rooms[p].leaving_over = n->rooms[p].outside = NONE;
 	return n->rooms != 0;
 }
 
@@ -1394,9 +1742,43 @@ static int make_flowlets(struct packet_network *n)
 	return n->flowlets != 0;
 }
 
+/* Make hosts without a transport; 0 without memory. */
+static int make_sources(struct packet_network *n, const struct stream_parameters *stream)
+{
+	if (!stream)
+		return 1;
+	n->stream = *stream;
+	n->sources = calloc(n->wiring.n_hosts, sizeof(*n->sources));
+	for (uint32_t host = 0; n->sources && host < n->wiring.n_hosts; host++)
+		n->sources[host].first = NONE;
+	return n->sources != 0;
+}
+
+/* Make the table of flows, if the rule has one; 0 without memory. */
+static int make_flow_table(struct packet_network *n, uint32_t nodes, uint32_t n_ports)
+{
+	const struct packet_wiring *w = &n->wiring;
+
+	if (w->rule.rule != DAR || !w->hops)
+		return 1;
+	n->owners = calloc(n_ports, sizeof(*n->owners));
+	n->flows.first = calloc(nodes, sizeof(*n->flows.first));
+	if (w->rule.key)
+		n->shared_ports = calloc((size_t)w->n_switches * w->n_hosts, sizeof(*n->shared_ports));
+	if (!n->owners || !n->flows.first || (w->rule.key && !n->shared_ports))
+		return 0;
+	for (uint32_t node = 0; node < nodes; node++) {
+		n->flows.first[node] = NO_FLOW;
+		for (uint32_t p = w->first_port[node]; p < w->first_port[node + 1]; p++)
+			n->owners[p] = node;
+	}
+	return 1;
+}
+
 struct packet_network *packet_network_new(const struct packet_wiring *wiring,
 					  const struct ndp_parameters *ndp,
 					  const struct tcp_parameters *tcp,
+					  const struct stream_parameters *stream,
 					  const struct packet_layers *layers, uint64_t seed)
 {
 	uint32_t nodes = wiring->n_hosts + wiring->n_switches;
@@ -1420,7 +1802,7 @@ struct packet_network *packet_network_new(const struct packet_wiring *wiring,
 	n->endpoints = calloc(wiring->n_hosts, sizeof(*n->endpoints));
 	n->wakes = calloc(wiring->n_hosts, sizeof(*n->wakes));
 	if (!n->ports || !n->last_switch || !n->memories || !n->endpoints || !n->wakes ||
-	    !make_flowlets(n)) {
+	    !make_flowlets(n) || !make_sources(n, stream) || !make_flow_table(n, nodes, n_ports)) {
 		packet_network_free(n);
 		return 0;
 	}
@@ -1449,7 +1831,7 @@ void packet_network_free(struct packet_network *n)
 		return;
 	for (uint32_t host = 0; n->endpoints && host < n->wiring.n_hosts; host++)
 		ndp_free(n->endpoints[host]);
-	for (size_t i = 0; i < n->message_room.count; i++)
+	for (size_t i = 0; n->is_tcp && i < n->message_room.count; i++)
 		tcp_free(n->messages[i].tcp);
 	free(n->ports);
 	free(n->last_switch);
@@ -1462,6 +1844,13 @@ void packet_network_free(struct packet_network *n)
 	free(n->places);
 	free(n->rooms);
 	free(n->over);
+	free(n->came);
+	free(n->sources);
+	free(n->owners);
+	free(n->shared_ports);
+	free(n->flows.flows);
+	free(n->flows.slots);
+	free(n->flows.first);
 	free(n->messages);
 	free(n->ended);
 	free(n->steps);
@@ -1532,6 +1921,9 @@ void packet_network_fail(struct packet_network *n, uint64_t time_ns, uint32_t nu
 	if (failed && n->rooms) {
 		n->rooms[number].waited_ns += n->rooms[number].waits ? n->now - n->rooms[number].since_ns : 0;
 		n->rooms[number].waits = 0;
+		n->rooms[number].outside = NONE;
+		n->rooms[number].buffered_bytes =
+			n->rooms[number].leaves_buffer ? n->rooms[number].leaving_bytes : 0;
 	}
 	for (int i = 0; failed && i < 3; i++) {
 		while (queues[i]->first != NONE) {
@@ -1573,6 +1965,85 @@ int packet_network_live(struct packet_network *n, packet_lookup *look_up, uint32
 	n->n_memos = n_memos;
 	n->look_up = look_up;
 	return 0;
+}
+
+int packet_network_tell(struct packet_network *n, uint64_t time_ns, uint32_t number,
+			uint32_t length_bytes, uint32_t message)
+{
+	uint32_t index = new_frame(n);
+
+	if (time_ns > n->now)
+		n->now = time_ns;
+	if (index == NONE)
+		return n->error;
+	*frame_at(n, index) = (struct frame){
+		.src = n->ports[number].peer, .dst = n->ports[number].peer, .step = message, .of_daemon = 1
+	};
+	n->places[index].length_bytes = length_bytes;
+	if (n->ports[number].failed)
+		free_frame(n, index);
+	else
+		enqueue_data(n, number, &n->ports[number].data, index);
+	return n->error;
+}
+
+int packet_network_place(struct packet_network *n, uint64_t time_ns, uint32_t node, uint32_t message,
+			 uint32_t port, uint32_t with_destination)
+{
+	struct noted_flow *flow = flow_find(&n->flows, node, message);
+	uint32_t host = n->messages[message].dst;
+
+	if (!flow)
+		flow = flow_add(&n->flows, node, message);
+	if (!flow)
+		return -ENOMEM;
+	if (!flow->noted)
+		flow->last_ns = time_ns;
+	flow->noted = 1;
+	flow->port = port;
+	flow->moved_ns = time_ns;
+	if (with_destination && n->shared_ports)
+		n->shared_ports[(size_t)(node - n->wiring.n_hosts) * n->wiring.n_hosts + host] = port + 1;
+	return 0;
+}
+
+/* Forget the port of flows from a switch to a host, unless there is one. */
+static void forget_destination(struct packet_network *n, uint32_t node, uint32_t host)
+{
+	const struct noted_flow *flows = n->flows.flows;
+
+	for (uint32_t f = n->flows.first[node]; f != NO_FLOW; f = flows[f].next)
+		if (flows[f].noted && n->messages[flows[f].message].dst == host)
+			return;
+	n->shared_ports[(size_t)(node - n->wiring.n_hosts) * n->wiring.n_hosts + host] = 0;
+}
+
+uint32_t packet_network_flows(struct packet_network *n, uint64_t time_ns, uint32_t node, uint64_t idle_ns,
+			      struct packet_flow *rows, uint32_t most)
+{
+	struct noted_flow *flows = n->flows.flows;
+	uint32_t count = 0;
+
+	for (uint32_t f = n->flows.first[node]; f != NO_FLOW; f = flows[f].next) {
+		if (!flows[f].noted)
+			continue;
+		if (time_ns - flows[f].last_ns > idle_ns) {
+			flows[f].noted = 0;
+			flows[f].bytes = 0;
+			if (n->shared_ports)
+				forget_destination(n, node, n->messages[flows[f].message].dst);
+			continue;
+		}
+		if (count < most)
+			rows[count] = (struct packet_flow){
+				.last_ns = flows[f].last_ns,
+				.moved_ns = flows[f].moved_ns,
+				.message = flows[f].message,
+				.port = flows[f].port,
+			};
+		count++;
+	}
+	return count;
 }
 
 void packet_network_forget(struct packet_network *n, uint32_t node)
@@ -1621,8 +2092,15 @@ const struct tcp_counters *packet_network_flow(const struct packet_network *n, u
 	return n->messages[flow].tcp ? tcp_counters(n->messages[flow].tcp) : 0;
 }
 
+const struct stream_counters *packet_network_stream(const struct packet_network *n, uint32_t message)
+{
+	return &n->messages[message].stream.counters;
+}
+
 uint32_t packet_network_delivered(const struct packet_network *n, uint32_t flow)
 {
+	if (n->sources)
+		return n->messages[flow].stream.arrived;
 	return n->messages[flow].tcp ? tcp_delivered(n->messages[flow].tcp) : 0;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A simulated network of hosts, with the purified transport or TCP, and switches.
+/* A simulated network of hosts, with the purified transport, TCP or none, and switches.
  *
  * A message goes by its own route, which may lead through other hosts, or as the switches choose
  * among the next hops of their tables.
@@ -7,9 +7,11 @@
  * With the purified transport switches trim: a port has a short queue for data and one with
  * priority for headers (NDP, Handley et al., SIGCOMM 2017, section 3.1).  Tests hold this equal to
  * tests/daemons/transport/python_network.py.  With TCP a port has one queue, which marks and drops
- * packets.  Links with flow control lose nothing: a node neither trims nor drops what it forwards. */
+ * packets, and so it is without a transport.  Links with flow control lose nothing: a node neither trims
+ * nor drops what it forwards. */
 #pragma once
 #include "../traffic/ndp_machine.h"
+#include "stream.h"
 #include "tcp_machine.h"
 
 /* How switches choose among the next hops of a packet: a rule of the data plane and its parameters,
@@ -26,6 +28,13 @@ struct packet_rule {
 	uint32_t tie;  /* 1: a packet exactly at the threshold is moved */
 	uint32_t gap_us; /* LetFlow, Valiant, UGAL */
 	uint32_t alike; /* 1: all switches hash a flow alike */
+	uint32_t elephant_kb; /* DAR, from here on as in ../data_plane/select.bpf.c */
+	uint32_t start;
+	uint32_t key;
+	uint32_t detect;
+	uint32_t queue;
+	uint32_t rest_us;
+	uint32_t frame_bytes; /* of a full packet */
 };
 
 /* A kind of link.
@@ -42,7 +51,9 @@ struct packet_rule {
  * InfiniBand, the node at the end of the link holds at most so many bytes of frames that came over it,
  * and the sender waits for room.  With resume_bytes, as in IEEE 802.1Qbb, the node lets the sender pause
  * once it holds more, and go on at resume_bytes.  cut_through_bytes: of a frame, at most the shortest,
- * that a node must have before it forwards it; 0: all of it. */
+ * that a node must have before it forwards it; 0: all of it.
+ * output_bytes: of an output buffer at the link's beginning, with flow control: the first frames that wait
+ * for the link lie there, and no longer where they came in. */
 struct packet_link {
 	uint64_t rate_bps;
 	uint64_t delay_ns;
@@ -55,6 +66,7 @@ struct packet_link {
 	uint32_t room_bytes;
 	uint32_t resume_bytes;
 	uint32_t cut_through_bytes;
+	uint32_t output_bytes;
 };
 
 /* Nodes are the hosts, then the switches.  A node's ports are first_port[node] up to
@@ -114,14 +126,28 @@ struct packet_hop {
 typedef int packet_lookup(uint32_t node, uint32_t message, uint32_t back, uint32_t address,
 			  struct packet_hop *hop);
 
+/* A flow in the table of a switch.
+ *
+ * port: by which it leaves a switch to whose hosts its source belongs; else that at the other end of the
+ * link by which it comes.  moved_ns: of its last change, 0: never. */
+struct packet_flow {
+	uint64_t last_ns, moved_ns;
+	uint32_t message, port;
+};
+
+/* What packet_network_take_event() returns beside deliveries: a packet of message `flow` joined a long
+ * queue at a switch, with its port as `peer` (struct packet_flow); message `flow` of a daemon has come. */
+enum { PACKET_QUEUED = NDP_FAILED + 1, PACKET_HEARD };
+
 struct packet_network;
 
 /* Return a network in which nothing is sent yet, 0 without memory.  `wiring` must outlive it.
- * ndp, tcp: parameters of the transport; one of them is 0.  layers: of TCP's hosts.  seed: of all
- * random choices. */
+ * ndp, tcp, stream: parameters of the transport, or of hosts without; two of them are 0.  layers: of TCP's
+ * hosts.  seed: of all random choices. */
 struct packet_network *packet_network_new(const struct packet_wiring *wiring,
 					  const struct ndp_parameters *ndp,
 					  const struct tcp_parameters *tcp,
+					  const struct stream_parameters *stream,
 					  const struct packet_layers *layers, uint64_t seed);
 void packet_network_free(struct packet_network *network);
 
@@ -157,7 +183,22 @@ int packet_network_reroute(struct packet_network *network, const uint32_t *hops,
 int packet_network_live(struct packet_network *network, packet_lookup *look_up, uint32_t n_memos);
 void packet_network_forget(struct packet_network *network, uint32_t node);
 
-/* Run all events up to and including `time_ns`, or until a message has been delivered or finished, or
+/* Let a packet of a daemon, of so many bytes, wait with the data at a port, and report it as `message` at
+ * the port's other end; 0 or -ENOMEM.  All events up to `time_ns` have been run. */
+int packet_network_tell(struct packet_network *network, uint64_t time_ns, uint32_t port,
+			uint32_t length_bytes, uint32_t message);
+
+/* Let a message leave a switch by a port from now on, if its source is a host of the switch.
+ * with_destination: 1: also flows from there to the same host that will begin.  Return 0 or -ENOMEM. */
+int packet_network_place(struct packet_network *network, uint64_t time_ns, uint32_t node,
+			 uint32_t message, uint32_t port, uint32_t with_destination);
+
+/* Fill in the flows that have sent within idle_ns, at most `most`, and forget the others; return how many
+ * there are. */
+uint32_t packet_network_flows(struct packet_network *network, uint64_t time_ns, uint32_t node,
+			      uint64_t idle_ns, struct packet_flow *flows, uint32_t most);
+
+/* Run all events up to and including `time_ns`, or until there is an event to take, or
  * `most_events` have been run.  Return 0 if none is left up to that time, else 1; -EINVAL for a message
  * that no endpoint can send, -ENOMEM, or -ENETUNREACH if a switch has no next hop for a packet. */
 int packet_network_run(struct packet_network *network, uint64_t time_ns, uint64_t most_events);
@@ -171,7 +212,9 @@ int packet_network_take_event(struct packet_network *network, uint32_t *host, st
 /* Return the counters of a host's endpoint, of a flow of TCP, of a port. */
 const struct ndp_counters *packet_network_host(const struct packet_network *network, uint32_t host);
 const struct tcp_counters *packet_network_flow(const struct packet_network *network, uint32_t flow);
-/* Return the packets of a flow of TCP that its receiver has, without a gap before them. */
+const struct stream_counters *packet_network_stream(const struct packet_network *network, uint32_t message);
+/* Return the packets of a flow of TCP that its receiver has, without a gap before them, or those of a
+ * message without a transport. */
 uint32_t packet_network_delivered(const struct packet_network *network, uint32_t flow);
 struct packet_port_counters packet_network_port(const struct packet_network *network, uint32_t port);
 

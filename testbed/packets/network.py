@@ -1,4 +1,4 @@
-"""Compiled simulation of hosts with the purified transport or TCP, and of switches.
+"""Compiled simulation of hosts with the purified transport, TCP or none, and of switches.
 
 Ten thousand hosts take minutes.  Results are a function of the arguments alone.
 """
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.daemons.core.scheme import FLOW_HASH, RANDOM, SelectionRule
+from weft.daemons.core.scheme import DAR, FLOW_HASH, RANDOM, SelectionRule
 from weft.daemons.fatpaths.layers import RouterArrays, distances, everything, intact_distances
 from weft.daemons.routing import selection
 from weft.daemons.transport.parameters import Parameters
@@ -30,7 +30,9 @@ from weft.topologies.core.topology import Topology
 # Rules of switches that need no parameters: a random port for each packet, one for each flow.
 SPRAY, HASH = SelectionRule(RANDOM), SelectionRule(FLOW_HASH)
 NO_ECN, CLASSIC_ECN, DCTCP = 0, 1, 2
-WORD_BITS = 64
+QUEUED, HEARD = 4, 5  # kinds of events of switches
+WORD_BITS, WORD = 64, (1 << 32) - 1
+FLOWS_OF_TABLE = 1 << 10  # at first, for which there is room
 EVENTS = 1 << 18  # of the library, after which Python sees signals
 
 
@@ -55,6 +57,8 @@ class PacketLink(Structure):
     resume_bytes: 0: the sender has credits for the room.  Else the node lets it pause above
         room_bytes, and go on at resume_bytes.
     cut_through_bytes: of a frame, from which on a node forwards it; 0: all of it.
+    output_bytes: of a buffer at the link's beginning, whose frames take no room behind the link
+        over which they came.
     """
 
     _fields_ = (
@@ -69,6 +73,7 @@ class PacketLink(Structure):
         ("room_bytes", c_uint32),
         ("resume_bytes", c_uint32),
         ("cut_through_bytes", c_uint32),
+        ("output_bytes", c_uint32),
     )
 
     def __init__(self, *, share: int = 10, **values: int) -> None:
@@ -127,6 +132,77 @@ class TcpCounters(Structure):
     )
 
 
+class StreamParameters(Structure):
+    """Hosts without a transport: struct stream_parameters.
+
+    A host sends its messages one after the other, in order of their start.  No packet is
+    acknowledged or sent again.
+
+    rate_bps: of a host.
+    counted_from_ns: receivers count what arrives from then on.
+    frame_bytes: of a full packet, of which header_bytes are no payload.
+    """
+
+    _fields_ = (
+        ("rate_bps", c_uint64),
+        ("counted_from_ns", c_uint64),
+        ("frame_bytes", c_uint32),
+        ("header_bytes", c_uint32),
+    )
+
+
+class StreamCounters(Structure):
+    """Packets of a message without a transport that its receiver has counted.
+
+    struct stream_counters:
+    latency_ns, worst_ns: since they began to leave their host, summed, and the longest.
+    in_order: packets with the number above the highest so far.
+    jumps, jumped: packets further above, and the sum of the differences.
+    late, extent: all others, and how far they are behind the highest, summed (RFC 4737).
+    """
+
+    _fields_ = tuple(
+        (name, c_uint64)
+        for name in (
+            "packets",
+            "latency_ns",
+            "worst_ns",
+            "in_order",
+            "jumps",
+            "jumped",
+            "late",
+            "extent",
+        )
+    )
+
+
+class TableFlow(Structure):
+    """A flow in the table of a switch: struct packet_flow.
+
+    port: place in PortTable of its output port, if its source is a host of the switch; else of the
+        port at the other end of the link by which it comes.
+    moved_ns: last change of the port, 0: never.
+    """
+
+    _fields_ = (
+        ("last_ns", c_uint64),
+        ("moved_ns", c_uint64),
+        ("message", c_uint32),
+        ("port", c_uint32),
+    )
+
+
+class DaemonCalls(NamedTuple):
+    """Calls about packets for the daemons of switches.
+
+    long_queue: (node, message, port of TableFlow) of a packet that joined a long queue.
+    heard: (node, message of a daemon) that has arrived there, see PacketNetwork.tell().
+    """
+
+    long_queue: Callable[[int, int, int], object]
+    heard: Callable[[int, int], object]
+
+
 class SimulatedPortCounters(Structure):
     """Counters of a port: struct packet_port_counters."""
 
@@ -163,16 +239,27 @@ class SwitchRule(Structure):
 
     _fields_ = tuple(
         (name, c_uint32)
-        for name in ("rule", "seed", "load", "d", "m", "delta", "tie", "gap_us", "alike")
+        for name in (
+            *("rule", "seed", "load", "d", "m", "delta", "tie", "gap_us", "alike"),
+            *("elephant_kb", "start", "key", "detect", "queue", "rest_us", "frame_bytes"),
+        )
     )
 
     @classmethod
-    def of(cls, rule: SelectionRule, seed: int) -> SwitchRule:
-        """Return `rule` as the library takes it; ValueError for one that it does not carry."""
-        if rule.reads_daemons:
-            raise ValueError("simulated switches carry no rule that reads what daemons write")
-        values = {name: rule[name] for name in ("load", "d", "m", "delta", "tie", "gap_us")}
-        return cls(rule=rule.rule, seed=seed & 0xFFFFFFFF, alike=rule.common_seed, **values)
+    def of(cls, rule: SelectionRule, seed: int, frame_bytes: int) -> SwitchRule:
+        """Return `rule` as the library takes it; ValueError for one that it does not carry.
+
+        frame_bytes: of a full packet.
+        """
+        if rule.reads_daemons and rule.rule != DAR:
+            raise ValueError("simulated switches carry no rule that reads states of daemons")
+        own = {"rule", "seed", "alike", "frame_bytes"}
+        names = [field[0] for field in cls._fields_]
+        values = {name: rule[name] for name in names if name not in own}
+        common = rule.common_seed
+        return cls(
+            rule=rule.rule, seed=seed & WORD, alike=common, frame_bytes=frame_bytes, **values
+        )
 
 
 class CWiring(Structure):
@@ -357,13 +444,22 @@ def digits_of(topology: Topology) -> NDArray[np.uint32]:
     return table
 
 
+def ends_of(transport: Parameters | TcpParameters | StreamParameters) -> tuple[object, ...]:
+    """Return the parameters of hosts in their place among those of packet_network_new()."""
+    return (
+        CParameters.of(transport) if isinstance(transport, Parameters) else None,
+        transport if isinstance(transport, TcpParameters) else None,
+        transport if isinstance(transport, StreamParameters) else None,
+    )
+
+
 class PacketNetwork:
     """Simulated network of endpoints.
 
     Args:
         topology: any network.
         link: properties of all links, or those of each.
-        transport: parameters of the purified transport or of TCP.
+        transport: parameters of the purified transport, of TCP, or of hosts without.
         next_hops: see shortest() and layered(), for a switch fabric whose hosts have one healthy
             link each; None if each message has a route of its own, see route().
         seed: of all random choices, and of the switches' hashes.
@@ -377,13 +473,14 @@ class PacketNetwork:
     Attributes:
         delivered, finished: (host, event) of all hosts, in order of time.
         ports: of all nodes.
+        calls: of switches' daemons; None without.
     """
 
     def __init__(
         self,
         topology: Topology,
         link: PacketLink | Links,
-        transport: Parameters | TcpParameters,
+        transport: Parameters | TcpParameters | StreamParameters,
         next_hops: NextHops | None,
         seed: int,
         *,
@@ -400,17 +497,18 @@ class PacketNetwork:
         self._hop_ports: dict[tuple[int, int], list[int]] = {}
         self._arrays: list[NDArray[Any]] = []
         self._look_up: Any = None
-        self._wiring = self._wire(link, next_hops, seed)
-        ends: tuple[object, object] = (None, transport)
-        if isinstance(transport, Parameters):
-            ends = (CParameters.of(transport), None)
+        self.calls: DaemonCalls | None = None
+        self._rows = (TableFlow * FLOWS_OF_TABLE)()
+        self._wiring = self._wire(link, next_hops, seed, transport.frame_bytes)
         self._network = self._library.packet_network_new(
-            self._wiring, *ends, layers or TcpLayers(), seed
+            self._wiring, *ends_of(transport), layers or TcpLayers(), seed
         )
         if not self._network:
             raise MemoryError("no memory for a simulated network")
 
-    def _wire(self, link: PacketLink | Links, next_hops: NextHops | None, seed: int) -> CWiring:
+    def _wire(
+        self, link: PacketLink | Links, next_hops: NextHops | None, seed: int, frame_bytes: int
+    ) -> CWiring:
         """Return the wiring; the library reads its arrays until the network is freed."""
         topology, ports = self._topology, self.ports
         if isinstance(link, PacketLink):
@@ -426,10 +524,11 @@ class PacketNetwork:
             layers=1,
         )
         if next_hops:
-            self._add_tables(wiring, next_hops, seed)
+            self._add_tables(wiring, next_hops)
+            wiring.rule = SwitchRule.of(next_hops.rule, seed, frame_bytes)
         return wiring
 
-    def _add_tables(self, wiring: CWiring, next_hops: NextHops, seed: int) -> None:
+    def _add_tables(self, wiring: CWiring, next_hops: NextHops) -> None:
         topology, ports = self._topology, self.ports
         at_hosts = slice(topology.servers)
         if (np.diff(ports.first)[at_hosts] != 1).any() or ports.failed[at_hosts].any():
@@ -446,7 +545,6 @@ class PacketNetwork:
         if next_hops.rule.has_detours:
             wiring.distances = self._kept(intact_distances(topology))
         wiring.layers = next_hops.layers
-        wiring.rule = SwitchRule.of(next_hops.rule, seed)
 
     def _kept(self, array: NDArray[Any]) -> int:
         """Return the address of an array that lives as long as the network."""
@@ -547,6 +645,38 @@ class PacketNetwork:
         """Look up the routes of `node` again."""
         self._library.packet_network_forget(self._network, node)
 
+    def tell(self, port: int, length_bytes: int, message: int) -> None:
+        """Let a packet of a daemon wait with the data at a port, of this place in `ports`.
+
+        When it arrives, `calls` hears of it.
+        """
+        self._check(
+            self._library.packet_network_tell(
+                self._network, self._until_ns, port, length_bytes, message
+            )
+        )
+
+    def place(self, node: int, message: int, port: int, *, with_destination: bool) -> None:
+        """Let a message leave a switch by a port, if its source is a host of that switch.
+
+        with_destination: True: also messages from there to the same host that begin from now on.
+        """
+        self._check(
+            self._library.packet_network_place(
+                self._network, self._until_ns, node, message, port, with_destination
+            )
+        )
+
+    def table(self, node: int, idle_ns: int) -> Sequence[TableFlow]:
+        """Return the flows of a switch that have sent within `idle_ns`, and forget the others."""
+        while True:
+            count = self._library.packet_network_flows(
+                self._network, self._until_ns, node, idle_ns, self._rows, len(self._rows)
+            )
+            if count <= len(self._rows):
+                return self._rows[:count]
+            self._rows = (TableFlow * (2 * count))()
+
     def run_until(
         self,
         time_ns: int,
@@ -562,7 +692,7 @@ class PacketNetwork:
             watch()
 
     def run_some(self, time_ns: int, on_delivered: Callable[[Delivered], object]) -> bool:
-        """Run events up to `time_ns`, up to a delivery or a packet without a route.
+        """Run events up to `time_ns`, up to a delivery, a call or a packet without a route.
 
         Returns:
             False if no event is left up to that time.
@@ -600,8 +730,14 @@ class PacketNetwork:
             for pointer in pointers
         ]
 
+    def stream_counters(self) -> list[StreamCounters]:
+        """Return the counters of each message without a transport."""
+        counters = self._library.packet_network_stream
+        pointers = (counters(self._network, message) for message in range(self._messages))
+        return [StreamCounters.from_buffer_copy(pointer.contents) for pointer in pointers]
+
     def delivered_packets(self) -> NDArray[np.int64]:
-        """Return how many packets of each message of TCP have arrived, without a gap before."""
+        """Return how many packets of each message have arrived; of TCP, without a gap before."""
         delivered = self._library.packet_network_delivered
         counts = (delivered(self._network, message) for message in range(self._messages))
         return np.fromiter(counts, dtype=np.int64)
@@ -615,12 +751,21 @@ class PacketNetwork:
     def _take_events(self, on_delivered: Callable[[Delivered], object]) -> None:
         host, c_event = c_uint32(), CEvent()
         while self._library.packet_network_take_event(self._network, byref(host), byref(c_event)):
+            if c_event.kind in (QUEUED, HEARD):
+                self._call(host.value, c_event)
+                continue
             event = c_event.event()
             if isinstance(event, Delivered):
                 self.delivered.append((host.value, event))
                 on_delivered(event)
             else:
                 self.finished.append((host.value, event))
+
+    def _call(self, node: int, event: CEvent) -> None:
+        if self.calls and event.kind == QUEUED:
+            self.calls.long_queue(node, event.flow, event.peer)
+        elif self.calls:
+            self.calls.heard(node, event.flow)
 
     def _check(self, result: int) -> int:
         if result < 0:
@@ -634,7 +779,7 @@ FUNCTIONS: list[ndp_library.FunctionTypes] = [
         c_void_p,
         [
             *(POINTER(CWiring), POINTER(CParameters), POINTER(TcpParameters)),
-            *(POINTER(TcpLayers), c_uint64),
+            *(POINTER(StreamParameters), POINTER(TcpLayers), c_uint64),
         ],
     ),
     ("packet_network_free", None, [c_void_p]),
@@ -648,11 +793,23 @@ FUNCTIONS: list[ndp_library.FunctionTypes] = [
     ("packet_network_reroute", c_int, [c_void_p, c_void_p, c_void_p, c_uint32]),
     ("packet_network_live", c_int, [c_void_p, LookUp, c_uint32]),
     ("packet_network_forget", None, [c_void_p, c_uint32]),
+    ("packet_network_tell", c_int, [c_void_p, c_uint64, c_uint32, c_uint32, c_uint32]),
+    (
+        "packet_network_place",
+        c_int,
+        [c_void_p, c_uint64, c_uint32, c_uint32, c_uint32, c_uint32],
+    ),
+    (
+        "packet_network_flows",
+        c_uint32,
+        [c_void_p, c_uint64, c_uint32, c_uint64, POINTER(TableFlow), c_uint32],
+    ),
     ("packet_network_run", c_int, [c_void_p, c_uint64, c_uint64]),
     ("packet_network_now", c_uint64, [c_void_p]),
     ("packet_network_take_event", c_int, [c_void_p, POINTER(c_uint32), POINTER(CEvent)]),
     ("packet_network_host", POINTER(CCounters), [c_void_p, c_uint32]),
     ("packet_network_flow", POINTER(TcpCounters), [c_void_p, c_uint32]),
+    ("packet_network_stream", POINTER(StreamCounters), [c_void_p, c_uint32]),
     ("packet_network_delivered", c_uint32, [c_void_p, c_uint32]),
     ("packet_network_port", SimulatedPortCounters, [c_void_p, c_uint32]),
     ("packet_network_deadlocked", c_uint32, [c_void_p]),

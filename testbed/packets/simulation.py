@@ -23,14 +23,20 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
-from weft.daemons.transport.parameters import MOST_PACKETS
+from weft.daemons.transport.parameters import MOST_PACKETS, Parameters
 from weft.daemons.transport.results import Delivered
 from weft.testbed.packets import transport as transports
 from weft.testbed.packets.control_plane import ControlPlane
 from weft.testbed.packets.forwarding import FlowRoutes, Forwarding, check_forwarding, forwarding
-from weft.testbed.packets.network import Links, PacketLink, PacketNetwork
+from weft.testbed.packets.network import (
+    Links,
+    PacketLink,
+    PacketNetwork,
+    StreamParameters,
+    TcpParameters,
+)
 from weft.testbed.packets.switching import NONE, Switching, switching
-from weft.testbed.packets.transport import Transport
+from weft.testbed.packets.transport import DATAGRAM_BYTES, Transport
 from weft.topologies import build
 from weft.topologies.core.failures import fail_links
 from weft.topologies.core.link import Gbps, LinkSpec
@@ -49,6 +55,7 @@ FLOW_BYTES, PACKET_BYTES, TABLE_BYTES = 1_000, 32, 40
 LEAST_PAYLOAD_BYTES = 1_000
 MOST_WHOLE = 1 << 53  # that a float has exactly
 MOST_SEED = (1 << 64) - 1
+Samples = list[NDArray[np.int64]]  # packets of each flow that have arrived, by sample
 FlowWatch = Callable[[float, float], object]  # share of bytes that have arrived, time
 
 
@@ -171,13 +178,15 @@ class SimulatedFlows:
     """Outcome of a simulation.
 
     delivered_s: when the last byte of each arrived; NaN for one that did not end.
-    counters: of each flow of TCP (`sent`, `retransmissions`, `spurious`, `timeouts`, `late`, ...);
-        of each host with the purified transport.
+    counters: of each flow of TCP (`sent`, `retransmissions`, `spurious`, `timeouts`, `late`, ...),
+        or without a transport (StreamCounters); of each host with the purified transport.
     by_flow: True if counters are of flows.
     ports: counters of each port, in order of node and port.
     unrouted: packets lost at nodes without a route for them, or in loops.
     ended_s: simulated time of the last event.
     progress: empty unless simulate() was to take samples.
+    arrived_bytes: of each flow that has not the purified transport, at the end; else none.
+    statuses: of the daemons of routers, in order of their nodes; none without daemons.
     """
 
     flows: PacketFlows
@@ -188,6 +197,8 @@ class SimulatedFlows:
     unrouted: int
     ended_s: float
     progress: FlowProgress
+    arrived_bytes: NDArray[np.int64]
+    statuses: Sequence[Mapping[str, Any]]
 
     @property
     def completion_s(self) -> NDArray[np.float64]:
@@ -244,7 +255,7 @@ def simulate(
         network: any network, or its spec.
         scheme: routing, such as ecmp, drill or pr-gpi.
         flows: PacketFlows, or rows of source, destination, bytes and, if not 0, start in s.
-        transport: tcp or ndp with parameters (transport.py).
+        transport: tcp, ndp or plain, with parameters (transport.py).
         link: of all links without a specification of their own.
         host_link: of links between hosts and switches of a fabric.
         own_links: by link; those of a user's graph by default.
@@ -264,9 +275,8 @@ def simulate(
             not enough; one line says why.
     """
     topology = build(network) if isinstance(network, str) else network
-    hosts = transports.transport(transport)
-    transports.check_simulated(hosts)
-    check_choices(seed, sample_s, deadline_s, hosts.name)
+    hosts = simulated_transport(transport)
+    sampled_s = sample_times(sample_s, deadline_s, hosts.name)
     check_faults(topology, faults, daemons=daemons)
     links = link_specs(topology, link, host_link, own_links)
     passing = switching(flow_control, links, cut_through=cut_through)
@@ -274,7 +284,7 @@ def simulate(
     simulation = Simulation(
         topology, scheme, listed, hosts, links, passing, seed, rto_min_us, daemons=daemons
     )
-    return simulation.run(faults, deadline_s, sample_s, watch)
+    return simulation.run(faults, deadline_s, sampled_s, watch)
 
 
 class Simulation:
@@ -289,19 +299,18 @@ class Simulation:
         links: Sequence[LinkSpec],
         passing: Switching,
         seed: int,
-        rto_min_us: int,
+        rto_min_us: int = RTO_MIN_US,
         *,
         daemons: bool,
     ) -> None:
         frame_bytes = links[0].frame_bytes
         self.topology, self.scheme, self.flows, self.seed = topology, scheme, flows, seed
-        self.is_tcp = hosts.name == "tcp"
+        self.is_tcp, self.is_plain = hosts.name == "tcp", hosts.name == "plain"
         self.delivered_s = np.full(len(flows.src), np.nan)
-        self.arrived_bytes = 0
-        self.samples: list[NDArray[np.int64]] = []
-        self.payload_bytes = frame_bytes - TCP_HEADER_BYTES
+        self.arrived_bytes, self.samples = 0, Samples()
+        self.payload_bytes = frame_bytes - (DATAGRAM_BYTES if self.is_plain else TCP_HEADER_BYTES)
         check_memory(topology, flows, frame_bytes if self.is_tcp else 0)
-        check_forwarding(topology, scheme, hosts.name)
+        check_forwarding(topology, scheme, hosts.name, daemons=daemons)
         self.control = ControlPlane(topology, scheme, links) if daemons else None
         tables = self.control.forwarding if self.control else forwarding(topology, scheme)
         self.by_routes = tables.next_hops is None and not self.control
@@ -316,13 +325,18 @@ class Simulation:
         rto_min_us: int,
     ) -> PacketNetwork:
         frame_bytes, layers = links[0].frame_bytes, tables.layers
+        check_seed(self.seed)
+        if passing.output_bytes and hosts.name == "ndp":
+            raise ValueError("ndp has several queues at a port, so that it has no output buffer")
         first = hosts.retransmissions == "first"
         kinds = simulated_links(links, passing, tables.mark_packets, retransmissions_first=first)
-        endpoint = (
-            hosts.tcp(frame_bytes, rto_min_us=rto_min_us, one_message=True)
-            if self.is_tcp
-            else hosts.ndp(links[0].rate_bps, frame_bytes, layers=layers, seed=self.seed)
-        )
+        endpoint: TcpParameters | StreamParameters | Parameters
+        if self.is_tcp:
+            endpoint = hosts.tcp(frame_bytes, rto_min_us=rto_min_us, one_message=True)
+        elif hosts.name == "plain":
+            endpoint = hosts.plain(links[0].rate_bps, frame_bytes)
+        else:
+            endpoint = hosts.ndp(links[0].rate_bps, frame_bytes, layers=layers, seed=self.seed)
         return PacketNetwork(
             self.topology, kinds, endpoint, tables.next_hops, self.seed, layers=tables.moves
         )
@@ -331,10 +345,13 @@ class Simulation:
         self,
         faults: Sequence[Fault],
         deadline_s: float,
-        sample_s: float,
-        watch: FlowWatch,
+        sampled_s: Sequence[float],
+        watch: FlowWatch = lambda share, now_s: None,
     ) -> SimulatedFlows:
-        """Send all flows, and return what became of them."""
+        """Send all flows, and return what became of them; see simulate().
+
+        sampled_s: times of samples, in order.
+        """
         self._begin()
         all_bytes = int(self.flows.size_bytes.sum())
 
@@ -342,8 +359,7 @@ class Simulation:
             watch(self.arrived_bytes / all_bytes, self.network.now_ns / 1e9)
 
         acts = self._acts(faults)
-        times_s = [sample_s * number for number in range(1, 1 + int(deadline_s / sample_s))]
-        acts += [(time_s, self._sample) for time_s in times_s]
+        acts += [(time_s, self._sample) for time_s in sampled_s]
         for at_s, act in [*sorted(acts, key=itemgetter(0)), (math.inf, lambda: None)]:
             until_s = min(at_s, deadline_s)
             if self.control:
@@ -352,7 +368,7 @@ class Simulation:
             if at_s > deadline_s:
                 break
             act()
-        return self._outcome(np.array(times_s[: len(self.samples)]))
+        return self._outcome(np.array(sampled_s[: len(self.samples)]))
 
     def _begin(self) -> None:
         """Schedule all flows, and route them; ValueError if one has no route."""
@@ -426,20 +442,56 @@ class Simulation:
         return without
 
     def _outcome(self, times_s: NDArray[np.float64]) -> SimulatedFlows:
-        counters = self.network.flow_counters() if self.is_tcp else self.network.host_counters()
+        counters: Sequence[Any]
+        if self.is_tcp:
+            counters = self.network.flow_counters()
+        elif self.is_plain:
+            counters = self.network.stream_counters()
+        else:
+            counters = self.network.host_counters()
         ports = self.network.port_counters()
         table = self.network.ports
         packets = np.array(self.samples, dtype=np.int64).reshape(-1, len(self.delivered_s))
+        has_packets = self.is_tcp or self.is_plain
+        arrived = self.network.delivered_packets() if has_packets else packets[:0]
         return SimulatedFlows(
             self.flows,
             self.delivered_s,
             as_columns(counters),
-            self.is_tcp,
+            self.is_tcp or self.is_plain,
             {"node": table.node, "port": table.number, "link": table.link, **as_columns(ports)},
             self.network.unrouted,
             self.network.now_ns / 1e9,
-            FlowProgress(times_s, np.minimum(packets * self.payload_bytes, self.flows.size_bytes)),
+            FlowProgress(times_s, self._bytes(packets)),
+            self._bytes(arrived),
+            self.control.statuses() if self.control else (),
         )
+
+    def _bytes(self, packets: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the bytes of so many packets of each flow."""
+        return np.minimum(packets * self.payload_bytes, self.flows.size_bytes)
+
+
+def simulated_transport(text: str) -> Transport:
+    """Return the transport that `text` names; ValueError for one that is not simulated."""
+    hosts = transports.transport(text, transports.ALL)
+    transports.check_simulated(hosts)
+    return hosts
+
+
+def check_seed(seed: int) -> None:
+    """Raise ValueError for a seed that a simulation cannot have."""
+    if not 0 <= seed <= MOST_SEED:
+        raise ValueError(f"the seed must be 0 to 2^64 - 1, got {seed}")
+
+
+def sample_times(sample_s: float, deadline_s: float, transport: str) -> list[float]:
+    """Return the times of samples until the deadline; ValueError if they cannot be taken."""
+    if not sample_s * MOST_SAMPLES >= deadline_s:
+        raise ValueError(f"sample_s={sample_s}: at most {MOST_SAMPLES} samples are taken")
+    if sample_s < math.inf and transport == "ndp":
+        raise ValueError("samples are taken of flows of TCP, or without a transport")
+    return [sample_s * number for number in range(1, 1 + int(deadline_s / sample_s))]
 
 
 def checked_flows(
@@ -449,16 +501,6 @@ def checked_flows(
     listed = flows if isinstance(flows, PacketFlows) else PacketFlows.of(flows)
     listed.check(topology)
     return listed
-
-
-def check_choices(seed: int, sample_s: float, deadline_s: float, transport: str) -> None:
-    """Raise ValueError for a seed or samples that a simulation cannot have."""
-    if not 0 <= seed <= MOST_SEED:
-        raise ValueError(f"the seed must be 0 to 2^64 - 1, got {seed}")
-    if not sample_s * MOST_SAMPLES >= deadline_s:
-        raise ValueError(f"sample_s={sample_s}: at most {MOST_SAMPLES} samples are taken")
-    if sample_s < math.inf and transport != "tcp":
-        raise ValueError("samples are taken of flows of TCP")
 
 
 def check_faults(topology: Topology, faults: Sequence[Fault], *, daemons: bool) -> None:
@@ -512,19 +554,20 @@ def simulated_links(
     retransmissions_first: bool,
 ) -> Links:
     """Return links as the library takes them."""
-    kinds = list(dict.fromkeys(specs))
+    kinds, properties = list(dict.fromkeys(specs)), passing._asdict()
+    node_ns = properties.pop("node_ns")
     place = {spec: number for number, spec in enumerate(kinds)}
     return Links(
         [
             PacketLink(
                 rate_bps=spec.rate_bps,
-                delay_ns=1000 * spec.delay_us,
+                delay_ns=1000 * spec.delay_us + node_ns,
                 trim_bytes=(spec.trim_packets or TRIM_PACKETS) * spec.frame_bytes,
                 header_bytes=spec.header_packets * HEADER_BYTES,
                 queue_packets=spec.queue_packets,
                 mark_packets=mark_packets,
                 retransmissions_first=retransmissions_first,
-                **passing._asdict(),
+                **properties,
             )
             for spec in kinds
         ],

@@ -1,9 +1,10 @@
 """Flow control of simulated links, and cut-through.
 
-    credits:room_kb=64              a sender has credits for the room behind its link (InfiniBand)
+    credits:room_kb=64,output_kb=0  a sender has credits for the room behind its link (InfiniBand)
     pause:room_kb=64,resume_kb=32   a node lets it pause above room_kb (IEEE 802.1Qbb), one class
 
-With flow control no node trims or drops a packet that it forwards.
+With flow control no node trims or drops a packet that it forwards.  output_kb: of a buffer at each
+output port, whose packets leave the room behind the link over which they came to others.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from weft.topologies.core.link import LinkSpec
 
 NONE = "none"  # links lose packets
 ROOM_KB, MOST_KB = 64, 1_000_000
-PARAMETERS = {"credits": ("room_kb",), "pause": ("room_kb", "resume_kb")}
+PARAMETERS = {"credits": ("room_kb", "output_kb"), "pause": ("room_kb", "resume_kb")}
 HEAD_BYTES = 64  # of a frame, that a node has read when it forwards under cut-through
 
 
@@ -26,11 +27,15 @@ class Switching(NamedTuple):
     room_bytes: of a node for frames that came over a link; 0: links lose packets.
     resume_bytes: 0: credits; else the room in use at which a paused sender goes on.
     cut_through_bytes: of a frame, from which on a node forwards it; 0: all of it.
+    output_bytes: of an output buffer.
+    node_ns: time that a node takes to forward a packet.
     """
 
     room_bytes: int = 0
     resume_bytes: int = 0
     cut_through_bytes: int = 0
+    output_bytes: int = 0
+    node_ns: int = 0
 
 
 def switching(flow_control: str, links: Sequence[LinkSpec], *, cut_through: bool) -> Switching:
@@ -57,18 +62,19 @@ def switching(flow_control: str, links: Sequence[LinkSpec], *, cut_through: bool
     for key in settings:
         if key not in PARAMETERS[name]:
             raise ValueError(unknown(f"parameter of {name}", key, PARAMETERS[name]))
-    room, resume = _sizes(name, settings)
+    room, resume, output = _sizes(name, settings)
     longest = max(link.frame_bytes for link in links)
     if room < longest:
         raise ValueError(f"{name}: room_kb={room // 1000}: a packet of {longest} bytes needs room")
-    return Switching(room, resume, head_bytes)
+    return Switching(room, resume, head_bytes, output)
 
 
-def _sizes(name: str, settings: dict[str, str]) -> tuple[int, int]:
-    """Return the room and the bytes at which a paused sender goes on."""
+def _sizes(name: str, settings: dict[str, str]) -> tuple[int, int, int]:
+    """Return room, bytes at which a paused sender goes on, and those of an output buffer."""
     text = settings.get("room_kb", str(ROOM_KB))
     room_kb = integer(name, "room_kb", text, least=1, most=MOST_KB)
     if name == "credits":
-        return 1000 * room_kb, 0
+        output = integer(name, "output_kb", settings.get("output_kb", "0"), least=0, most=MOST_KB)
+        return 1000 * room_kb, 0, 1000 * output
     text = settings.get("resume_kb", str(max(1, room_kb // 2)))
-    return 1000 * room_kb, 1000 * integer(name, "resume_kb", text, least=1, most=room_kb)
+    return 1000 * room_kb, 1000 * integer(name, "resume_kb", text, least=1, most=room_kb), 0

@@ -1,33 +1,53 @@
-"""Transports of simulated hosts: the purified transport (after NDP), and TCP as in Linux."""
+"""Transports of simulated hosts: the purified transport (after NDP), TCP as in Linux, or none.
+
+Under `plain` a host sends its messages one after the other, in order of their start.  No packet is
+acknowledged or sent again.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Collection
+from typing import Any, NamedTuple
 
 from weft.daemons.transport.parameters import LayerChoice, Parameters, timeout_ns
-from weft.testbed.packets.network import CLASSIC_ECN, DCTCP, TcpParameters
+from weft.testbed.packets.network import CLASSIC_ECN, DCTCP, StreamParameters, TcpParameters
 from weft.topologies.core.grammar import integer, parse, unknown
 
 WINDOW, MOST_WINDOW = 8, 255
 JIFFY_NS = 1_000_000  # of a kernel with 1,000 ticks a second
 SIMULATED_CONTROLS = ("reno", "dctcp")
-PARAMETERS = {"ndp": ("window", "retransmissions", "choice"), "tcp": ("control", "start")}
+PARAMETERS = {
+    "ndp": ("window", "retransmissions", "choice"),
+    "tcp": ("control", "start"),
+    "plain": ("rate_mbps", "skip_us"),
+}
+ACKNOWLEDGED, ALL = ("ndp", "tcp"), tuple(PARAMETERS)
+MOST_RATE_MBPS, MOST_SKIP_US = 1_000_000, 10**9
+DATAGRAM_BYTES = 42  # of a frame's Ethernet, IPv4 and UDP headers
 WORDS = {
     "retransmissions": ("among", "first"),
     "choice": tuple(choice.name.lower() for choice in LayerChoice),
     "start": ("first", "random"),
 }
 
+NUMBERS = {
+    "window": (1, MOST_WINDOW),
+    "rate_mbps": (1, MOST_RATE_MBPS),
+    "skip_us": (0, MOST_SKIP_US),
+}
+
 
 class Transport(NamedTuple):
     """Transport of hosts.
 
-    name: ndp or tcp.
+    name: ndp, tcp or plain.
     window: of ndp, in packets.
     retransmissions: of ndp: `first` if switches send retransmitted packets before other data.
     choice: of ndp: rule for the layer of a packet (daemons/transport/parameters.py).
     control: congestion control of tcp.
     start: of tcp: a flow's first layer, `first` or `random`.
+    rate_mbps: of plain: of a host; 0: of its link.
+    skip_us: of plain: time from which on receivers count what arrives.
     """
 
     name: str
@@ -36,6 +56,17 @@ class Transport(NamedTuple):
     choice: str = "flow"
     control: str = "reno"
     start: str = "random"
+    rate_mbps: int = 0
+    skip_us: int = 0
+
+    def plain(self, rate_bps: int, frame_bytes: int) -> StreamParameters:
+        """Return the parameters of hosts without a transport, on links of `rate_bps`."""
+        return StreamParameters(
+            rate_bps=1_000_000 * self.rate_mbps or rate_bps,
+            counted_from_ns=1000 * self.skip_us,
+            frame_bytes=frame_bytes,
+            header_bytes=DATAGRAM_BYTES,
+        )
 
     def tcp(self, frame_bytes: int, *, rto_min_us: int, one_message: bool) -> TcpParameters:
         """Return the parameters of TCP.
@@ -66,19 +97,21 @@ class Transport(NamedTuple):
         )
 
 
-def transport(text: str) -> Transport:
-    """Return the transport that `text` names; ValueError for anything else."""
+def transport(text: str, names: Collection[str] = ACKNOWLEDGED) -> Transport:
+    """Return the transport that `text` names, one of `names`; ValueError for anything else."""
     name, settings = parse(text)
-    if name not in PARAMETERS:
-        raise ValueError(unknown("transport", name, PARAMETERS))
+    if name not in names:
+        raise ValueError(unknown("transport", name, names))
     for key, value in settings.items():
         if key not in PARAMETERS[name]:
             raise ValueError(unknown(f"parameter of {name}", key, PARAMETERS[name]))
         if key in WORDS and value not in WORDS[key]:
             raise ValueError(unknown(f"{name}: {key}", value, WORDS[key]))
-    text = settings.pop("window", str(WINDOW))
-    window = integer(name, "window", text, least=1, most=MOST_WINDOW)
-    return Transport(name, window, **settings)
+    values: dict[str, Any] = dict(settings)
+    for key in values.keys() & NUMBERS.keys():
+        least, most = NUMBERS[key]
+        values[key] = integer(name, key, settings[key], least=least, most=most)
+    return Transport(name, **values)
 
 
 def check_simulated(parsed: Transport) -> None:

@@ -160,7 +160,7 @@ class _Tap:
                 and is_control(frame)
                 and frame[TYPE_OF_SERVICE] != MARK
             ):
-                yield marked(frame)
+                yield mark_frame(frame)
 
     def send(self, frame: bytes) -> None:
         """Send `frame`; it is lost if the link is down."""
@@ -194,7 +194,7 @@ def drop_control(end: End) -> NetlinkMessage:
     return tc_filters.classic_filter(end, tc_filters.INGRESS_HOOK, PRIORITY, program)
 
 
-def marked(frame: bytes) -> bytes:
+def mark_frame(frame: bytes) -> bytes:
     """Return the UDP `frame` with MARK, a correct IP checksum, and no UDP checksum."""
     copy = bytearray(frame)
     copy[TYPE_OF_SERVICE] = MARK

@@ -41,7 +41,7 @@ STEPS = 12
 STORE = DirectoryBasedExampleDatabase(".hypothesis/examples")
 
 
-def drawn(names: Callable[[FaultCampaign], list[Any]]) -> SearchStrategy[Any]:
+def any_name(names: Callable[[FaultCampaign], list[Any]]) -> SearchStrategy[Any]:
     """Return a strategy for one of the `names` that the campaign has when the rule runs."""
     return runner().flatmap(lambda campaign: sampled_from(names(campaign)))
 
@@ -59,7 +59,7 @@ def fault(names: Callable[[FaultCampaign], list[Any]], **arguments: SearchStrate
         run.__name__ = method.__name__
         run.__doc__ = method.__doc__
         place = method.__code__.co_varnames[1]
-        strategies = {place: drawn(names), "after_s": sampled_from(GAPS_S), **arguments}
+        strategies = {place: any_name(names), "after_s": sampled_from(GAPS_S), **arguments}
         return precondition(lambda self: bool(names(self)))(rule(**strategies)(run))
 
     return decorate

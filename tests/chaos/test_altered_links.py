@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from tests.chaos.altered_links import MARK, PAYLOAD, AlteredLinks, is_control, marked
+from tests.chaos.altered_links import MARK, PAYLOAD, AlteredLinks, is_control, mark_frame
 from weft.daemons.simulator.wires import Wire
 from weft.testbed.linux import netns, tc_filters
 from weft.testbed.linux.clock import wait_until
@@ -32,29 +32,29 @@ def test_only_what_looks_like_a_daemons_packet_is_altered():
         frame()[:40],
         b"",
     ]
-    assert not any(is_control(each) for each in others)
+    assert not any(is_control(other) for other in others)
 
 
 def test_what_is_sent_again_is_marked_and_right():
-    made = marked(frame(b"payload"))
-    assert made[PAYLOAD:] == b"payload"
-    assert made[15] == MARK
-    assert made[40:42] == b"\0\0"
-    total = sum(struct.unpack(">10H", made[14:34]))
+    marked_frame = mark_frame(frame(b"payload"))
+    assert marked_frame[PAYLOAD:] == b"payload"
+    assert marked_frame[15] == MARK
+    assert marked_frame[40:42] == b"\0\0"
+    total = sum(struct.unpack(">10H", marked_frame[14:34]))
     assert (total & 0xFFFF) + (total >> 16) == 0xFFFF
 
 
 @pytest.fixture
 def net():
-    with Net("dcell:n=3,k=1", routing="dr:hello_ms=100") as made:
-        yield made
+    with Net("dcell:n=3,k=1", routing="dr:hello_ms=100") as net_:
+        yield net_
 
 
 @pytest.fixture
-def altered(net):
-    made = AlteredLinks(net.network, random.Random(1))
-    yield made
-    made.close()
+def links(net):
+    altered_links = AlteredLinks(net.network, random.Random(1))
+    yield altered_links
+    altered_links.close()
     for node in range(net.topology.nodes):
         with net.network.at(node) as at:
             assert not tc_filters.blackholes(at)
@@ -66,22 +66,22 @@ def up(net, node):
 
 
 @pytest.mark.kernel
-def test_a_link_that_loses_what_daemons_say_loses_the_neighbours_and_nothing_else(net, altered):
+def test_a_link_that_loses_what_daemons_say_loses_the_neighbours_and_nothing_else(net, links):
     link = net.topology.link("h0-h3")
-    altered.alter(link, Wire(delay_s=0.001))
+    links.alter(link, Wire(delay_s=0.001))
     before = net.network.rows()[0].received
     wait_until("hellos pass the process", lambda: net.network.rows()[0].received > before + 30)
     assert up(net, 0) == up(net, 3) == (3, 0)
-    altered.alter(link, Wire(loss_fraction=1.0))
+    links.alter(link, Wire(loss_fraction=1.0))
     wait_until("both ends notice", lambda: up(net, 0)[0] == up(net, 3)[0] == 2)
     assert net.ping([net.get("h0"), net.get("h1")]) == 0
-    altered.alter(link, None)
+    links.alter(link, None)
     net.wait_until_converged()
 
 
 @pytest.mark.kernel
-def test_what_is_changed_or_said_again_is_refused(net, altered):
-    altered.alter(net.topology.link("h1-h6"), Wire(replay_fraction=0.5, corrupt_fraction=0.1))
+def test_what_is_changed_or_said_again_is_refused(net, links):
+    links.alter(net.topology.link("h1-h6"), Wire(replay_fraction=0.5, corrupt_fraction=0.1))
     rows = net.network.rows
     wait_until("some are refused", lambda: rows()[1].refused > 5 and rows()[6].refused > 5)
     assert all(row.packets_failed == 0 for row in rows().values())
@@ -89,9 +89,9 @@ def test_what_is_changed_or_said_again_is_refused(net, altered):
 
 
 @pytest.mark.kernel
-def test_at_a_crossbar_packets_are_altered_once_and_reach_all_behind_it(net, altered):
+def test_at_a_crossbar_packets_are_altered_once_and_reach_all_behind_it(net, links):
     for name in ("h0-w0", "h1-w0"):
-        altered.alter(net.topology.link(name), Wire(duplicate_fraction=1.0))
+        links.alter(net.topology.link(name), Wire(duplicate_fraction=1.0))
     before = net.network.rows()
     wait_until(
         "every daemon receives all packets",
@@ -103,8 +103,8 @@ def test_at_a_crossbar_packets_are_altered_once_and_reach_all_behind_it(net, alt
 
 
 @pytest.mark.kernel
-def test_packets_of_others_pass_an_altered_link(net, altered):
-    altered.alter(net.topology.link("h0-h3"), Wire(loss_fraction=1.0, delay_s=1.0))
+def test_packets_of_others_pass_an_altered_link(net, links):
+    links.alter(net.topology.link("h0-h3"), Wire(loss_fraction=1.0, delay_s=1.0))
     with netns.inside(net.netns(3)), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as ear:
         ear.bind(("", 6331))
         ear.settimeout(5)

@@ -48,7 +48,7 @@ def stack() -> Iterator[ExitStack]:
         yield networks
 
 
-def on_kernel(stack: ExitStack, spec: str, routing: str) -> type[FaultCampaign]:
+def kernel_campaign(stack: ExitStack, spec: str, routing: str) -> type[FaultCampaign]:
     """Return the campaigns of `routing` on a network in the kernel."""
     return campaign_on("OnKernel", SharedNet(stack, spec, routing))
 
@@ -97,7 +97,7 @@ def test_a_stall_ends_before_the_judgement(stack):
     ("name", "spec"), [("pr-gpi", "dcell:n=3,k=1"), ("ecmp", "clos:n=2,r=3,m=3")]
 )
 def test_a_few_campaigns_end_as_predicted(stack, name, spec):
-    campaign = on_kernel(stack, spec, eager(name))
+    campaign = kernel_campaign(stack, spec, eager(name))
     run_campaigns(campaign, FEW, steps=STEPS, derandomize=True, database=None)
 
 
@@ -105,7 +105,7 @@ def test_a_few_campaigns_end_as_predicted(stack, name, spec):
 @pytest.mark.slow
 def test_every_campaign_ends_as_predicted(stack, routing, spec, campaigns):
     options = {} if campaigns else {"derandomize": True, "database": None}
-    run_campaigns(on_kernel(stack, spec, routing), campaigns or EACH, **options)
+    run_campaigns(kernel_campaign(stack, spec, routing), campaigns or EACH, **options)
 
 
 @pytest.mark.kernel

@@ -22,7 +22,7 @@ from weft.daemons.simulator import simulator
 MANY, FEW = 40, 3
 
 
-def in_simulator(spec: str, routing: str) -> type[FaultCampaign]:
+def simulator_campaign(spec: str, routing: str) -> type[FaultCampaign]:
     """Return the campaigns of `routing` on `spec` in the simulator."""
     title = "".join(
         part for part in f"{routing.partition(':')[0]}_on_{spec}" if part.isidentifier()
@@ -32,11 +32,11 @@ def in_simulator(spec: str, routing: str) -> type[FaultCampaign]:
 
 @pytest.mark.slow
 def test_every_campaign_ends_as_predicted(routing, spec, campaigns):
-    run_campaigns(in_simulator(spec, routing), campaigns or MANY)
+    run_campaigns(simulator_campaign(spec, routing), campaigns or MANY)
 
 
 def test_a_few_campaigns_end_as_predicted(routing, spec):
-    run_campaigns(in_simulator(spec, routing), FEW, derandomize=True, database=None)
+    run_campaigns(simulator_campaign(spec, routing), FEW, derandomize=True, database=None)
 
 
 def pr_gpi(network: SimulatedNetwork) -> None:
@@ -106,7 +106,7 @@ def test_routes_that_flap_are_detected(monkeypatch):
 def smallest(spec: str, routing: str, error: type[Exception], match: str = ".*") -> list[str]:
     """Return the rules of the smallest campaign that fails with `error`."""
     with pytest.raises(error, match=match) as failure:
-        run_campaigns(in_simulator(spec, eager(routing)), 60, derandomize=True, database=None)
+        run_campaigns(simulator_campaign(spec, eager(routing)), 60, derandomize=True, database=None)
     steps = [line for line in failure.value.__notes__ if line.startswith("state.")]
     return [step.removeprefix("state.").partition("(")[0] for step in steps[1:-1]]
 

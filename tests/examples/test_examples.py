@@ -112,9 +112,9 @@ def test_an_example_is_one_module(name: str) -> None:
 @pytest.mark.slow
 def test_they_are_listed_and_described(weft: Python) -> None:
     listed = json.loads(weft("list", "--json").stdout)
-    (scheme,) = [one for one in listed["routing"] if one["name"] == "deflection"]
+    (scheme,) = [entry for entry in listed["routing"] if entry["name"] == "deflection"]
     assert scheme["parameters"].keys() == {"hello_ms", "dead"}
-    assert "torus" in {one["name"] for one in listed["topologies"]}
+    assert "torus" in {entry["name"] for entry in listed["topologies"]}
     torus = json.loads(weft("topo", "torus:n=4", "--json").stdout)
     assert (torus["servers"], torus["switches"], torus["links"]) == (16, 16, 16 + 2 * 16)
     assert torus["diameter_hops"] == 2 + 2 + 2
@@ -144,13 +144,13 @@ def test_a_scheme_of_another_package_is_routed_and_refused_as_any_other(weft: Py
 
 @pytest.mark.slow
 def test_torus_routes_around_a_dead_link(weft: Python) -> None:
-    told = json.loads(
+    document = json.loads(
         weft(
             "route", "torus:n=4", "--routing", "ecmp", "h0", "h1", "--fail", "r0-r1", "--json"
         ).stdout
     )
-    assert (told["hops"], told["path"][1], told["path"][-2]) == (5, "r0", "r1")
-    assert told["paths"] == 3
+    assert (document["hops"], document["path"][1], document["path"][-2]) == (5, "r0", "r1")
+    assert document["paths"] == 3
 
 
 @pytest.mark.slow
@@ -206,18 +206,20 @@ def test_one_failure_takes_any_network_and_any_scheme(
 def test_the_kernel_runs_it(weft: Python, run_name: str) -> None:
     weft("up", "dcell:n=4,k=1", "--routing", "deflection", "--detach", run_name)
     try:
-        at = ["exec", "--run", run_name]
-        ping = [*at, "h0", "--", "ping", "-c1", "-W1", "10.0.4.3"]
+        exec_words = ["exec", "--run", run_name]
+        ping = [*exec_words, "h0", "--", "ping", "-c1", "-W1", "10.0.4.3"]
         assert ", 0% packet loss" in weft(*ping).stdout
         weft("fail", "--run", run_name, "h3-w0")  # through which h0 reaches the rest of the network
-        route = [*at, "h0", "--", "ip", "-j", "route", "get", "10.0.4.3"]
+        route = [*exec_words, "h0", "--", "ip", "-j", "route", "get", "10.0.4.3"]
         wait_until("h0 deflects", lambda: json.loads(weft(*route).stdout)[0]["dev"] == "h0-eth1")
 
         def heard() -> int:
             """Echo requests that have come to h19."""
             names, values = (
                 line.split()
-                for line in weft(*at, "h19", "--", "cat", "/proc/net/snmp").stdout.splitlines()
+                for line in weft(
+                    *exec_words, "h19", "--", "cat", "/proc/net/snmp"
+                ).stdout.splitlines()
                 if line.startswith("Icmp:")
             )
             return int(values[names.index("InEchos")])

@@ -9,7 +9,7 @@ from weft.experiments.runner.python_interface import Rows
 NOTEBOOK = Path(__file__).parents[2] / "examples/notebook/networks.ipynb"
 
 
-def shown(source, names):
+def cell_value(source, names):
     """The value of the last expression of a cell, after all before it."""
     *before, last = ast.parse(source).body
     exec(compile(ast.Module(before, []), "cell", "exec"), names)
@@ -21,7 +21,7 @@ def test_the_notebook_shows_drawings_a_table_and_a_result(tmp_path, monkeypatch)
     monkeypatch.setenv("WEFT_RESULTS", str(tmp_path))
     names = {}
     cells = json.loads(NOTEBOOK.read_text())["cells"]
-    values = [shown("".join(c["source"]), names) for c in cells if c["cell_type"] == "code"]
+    values = [cell_value("".join(c["source"]), names) for c in cells if c["cell_type"] == "code"]
     network, broken, rows, lost = values
     healthy, dashed = network._repr_svg_(), broken._repr_svg_()
     assert "</svg>" in healthy

@@ -17,11 +17,11 @@ def every_column_is_explained(monkeypatch):
     not declare."""
     row_of = results.row_of
 
-    def checked(run, result):
+    def check_row(run, result):
         row = row_of(run, result)
         if run.experiment in definition._modules():
             experiment = FIND(run.experiment)
-            assert not (found := unexplained(row, experiment.columns, experiment.sweep)), found
+            assert not (names := unexplained(row, experiment.columns, experiment.sweep)), names
         return row
 
-    monkeypatch.setattr(results, "row_of", checked)
+    monkeypatch.setattr(results, "row_of", check_row)

@@ -74,15 +74,15 @@ def keep(folder: Path) -> None:
 
 def main() -> None:
     """Exit status other than 0 if a state machine raised."""
-    given = argparse.ArgumentParser(description=__doc__)
-    given.add_argument("--messages", type=int, default=1_000_000)
-    given.add_argument(
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--messages", type=int, default=1_000_000)
+    arguments.add_argument(
         "--keep", action="store_true", help="add what FOLDER has to coverage_corpus.txt"
     )
-    given.add_argument(
+    arguments.add_argument(
         "folder", nargs="?", type=Path, help="of what is found; default: a temporary one"
     )
-    options = given.parse_args()
+    options = arguments.parse_args()
     if options.keep:
         keep(options.folder)
         return

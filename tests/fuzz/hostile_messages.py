@@ -91,8 +91,8 @@ def schemes() -> list[str]:
     }
     return [
         name
-        for name, each in registry.schemes().items()
-        if each.machine and name not in balancing - unlike
+        for name, registration in registry.schemes().items()
+        if registration.machine and name not in balancing - unlike
     ]
 
 
@@ -123,11 +123,11 @@ def input_of(scheme: str, node: int, port: int, payload: bytes) -> bytes:
 def coverage_corpus() -> list[tuple[str, int, int, bytes]]:
     """The scheme, node, port and payload of each message of which one reaches code that none before
     it has reached."""
-    found = []
+    inputs = []
     for line in COVERAGE_CORPUS.read_text().splitlines():
         scheme, node, port, *payload = line.split()
-        found.append((scheme, int(node), int(port), bytes.fromhex("".join(payload))))
-    return found
+        inputs.append((scheme, int(node), int(port), bytes.fromhex("".join(payload))))
+    return inputs
 
 
 def inputs() -> list[bytes]:
@@ -135,7 +135,7 @@ def inputs() -> list[bytes]:
 
     They are its own corpus, messages that once did harm, and some messages of daemons.
     """
-    found = [input_of(*one) for one in coverage_corpus()]
+    found = [input_of(*message) for message in coverage_corpus()]
     for name in schemes():
         draw = Random(f"1 {name}")
         found += [
@@ -206,8 +206,8 @@ class Campaign:
         """Say so many, and look whether the network is in order afterwards; stops at the first
         failure."""
         for payload in corpus():
-            for node, one in self.simulator._nodes.items():
-                for port, _ in one.config.ports:
+            for node, simulated in self.simulator._nodes.items():
+                for port, _ in simulated.config.ports:
                     self._say(node, port, payload)
         for number in range(messages):
             node, port = self._somewhere()
@@ -278,36 +278,36 @@ class Campaign:
             self.failures.append(Failure(self.scheme, self.spec, node, port, payload, told))
 
     def _changed(self, payload: bytes, node: int) -> bytes:
-        draw, made = self.draw, bytearray(payload)
+        draw, altered = self.draw, bytearray(payload)
         for _ in range(draw.choice((0, 1, 1, 2, 3))):
-            at = draw.randrange(len(made)) if made else 0
+            at = draw.randrange(len(altered)) if altered else 0
             kind = draw.randrange(6)
-            if kind == 0 and made:
-                made[at] ^= 1 << draw.randrange(8)
+            if kind == 0 and altered:
+                altered[at] ^= 1 << draw.randrange(8)
             elif kind in (1, 2):
                 width = draw.choice((1, 2, 4, 8))
                 near = (node, draw.randrange(self.simulator.topology.nodes + 2))
                 number = draw.choice((*EDGES, *near)) % (1 << 8 * width)
-                made[at : at + width] = number.to_bytes(width, "big")
+                altered[at : at + width] = number.to_bytes(width, "big")
             elif kind == 3:
-                del made[at:]
+                del altered[at:]
             elif kind == 4:
-                made[at:at] = made[draw.randrange(at + 1) : at]
+                altered[at:at] = altered[draw.randrange(at + 1) : at]
             else:
                 other = draw.choice(self.kept)
-                made[at:] = other[at:]
-        if draw.random() < 0.7 and len(made) >= 11 and made[2] >= 4:
-            made[7:11] = node.to_bytes(4, "big")  # else hardly any would be for who hears it
-        return bytes(made)
+                altered[at:] = other[at:]
+        if draw.random() < 0.7 and len(altered) >= 11 and altered[2] >= 4:
+            altered[7:11] = node.to_bytes(4, "big")  # else hardly any would be for who hears it
+        return bytes(altered)
 
 
 def main() -> None:
     """Say messages to all schemes in turn; exit status 1 if a state machine raised."""
-    given = argparse.ArgumentParser(description=__doc__)
-    given.add_argument("--messages", type=int, default=10_000_000, help="in all")
-    given.add_argument("--seed", type=int, default=1)
-    given.add_argument("--scheme", action="append", help="default: each of them")
-    options = given.parse_args()
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--messages", type=int, default=10_000_000, help="in all")
+    arguments.add_argument("--seed", type=int, default=1)
+    arguments.add_argument("--scheme", action="append", help="default: each of them")
+    options = arguments.parse_args()
     wanted = options.scheme or schemes()
     failures: list[Failure] = []
     for name in wanted:

@@ -96,7 +96,8 @@ def test_hostile_events_are_refused_or_do_no_harm_later(scheme: str) -> None:
 @pytest.mark.slow
 def test_what_a_search_by_coverage_has_found_raises_nothing() -> None:
     said = {
-        name: [input_of(*one) for one in coverage_corpus() if one[0] == name] for name in schemes()
+        name: [input_of(*message) for message in coverage_corpus() if message[0] == name]
+        for name in schemes()
     }
     for name, inputs in said.items():
         campaign = Campaign(name, random.Random(1))

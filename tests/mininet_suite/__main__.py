@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.mininet_suite.source import TESTS, fetched, names
+from tests.mininet_suite.source import TESTS, fetch, names
 from weft.testbed.linux import clock
 from weft.testbed.linux.process import need_root
 from weft.testbed.machine.doctor import probe
@@ -66,18 +66,18 @@ def run(file: Path, name: str, commands: Path, *, clock_inside: str | None) -> d
         )
     except subprocess.TimeoutExpired:
         return {"outcome": "fail", "why": f"not finished after {TIMEOUT_S} s"}
-    told = [
+    lines = [
         line.removeprefix("@result ")
         for line in done.stdout.splitlines()
         if line.startswith("@result ")
     ]
-    if not told:
+    if not lines:
         return {
             "outcome": "fail",
             "why": f"no result, status {done.returncode}: {done.stderr[-2000:]}",
         }
-    found: dict[str, str] = json.loads(told[-1])
-    return found
+    verdicts: dict[str, str] = json.loads(lines[-1])
+    return verdicts
 
 
 def clock_for(method: str) -> str | None:
@@ -92,10 +92,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make test-mininet", description=__doc__)
     parser.add_argument("names", nargs="*", help="only tests whose name contains one of these")
     parser.add_argument("--verbose", action="store_true", help="all that a failed test says")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     need_root()
-    tests = fetched() / "mininet" / "test"
-    netem = all(one.present for one in probe() if one.name in ("netem", "ifb"))
+    tests = fetch() / "mininet" / "test"
+    netem = all(feature.present for feature in probe() if feature.name in ("netem", "ifb"))
     inside = not netem and uml.installed()
     bad = 0
     commands = ROOT / ".mininet"  # the temporary folders are others under User-Mode Linux
@@ -105,25 +105,25 @@ def main() -> int:
     for file in TESTS:
         for name in names(tests / file):
             method = name.partition(".")[2]
-            if given.names and not any(part in name for part in given.names):
+            if arguments.names and not any(part in name for part in arguments.names):
                 continue
             away = clock_for(method) if inside else None
             began_s = clock.monotonic()
-            found = (
+            reason = (
                 {"outcome": "known", "why": KNOWN[method]}
                 if method in KNOWN
                 else run(tests / file, name, commands, clock_inside=away)
             )
-            lines = found["why"].strip().splitlines()
-            why = "" if not lines else found["why"] if given.verbose else lines[-1]
+            lines = reason["why"].strip().splitlines()
+            why = "" if not lines else reason["why"] if arguments.verbose else lines[-1]
             where = f" (User-Mode Linux, {away} clock)" if away else ""
             took_s = clock.monotonic() - began_s
             print(
-                f"{found['outcome']:5}  {took_s:5.1f} s  {file.removesuffix('.py'):16}  "
+                f"{reason['outcome']:5}  {took_s:5.1f} s  {file.removesuffix('.py'):16}  "
                 f"{name}{where}  {why}",
                 flush=True,
             )
-            bad += found["outcome"] == "fail"
+            bad += reason["outcome"] == "fail"
     return 1 if bad else 0
 
 

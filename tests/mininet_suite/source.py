@@ -20,7 +20,7 @@ PLACES = (
 TESTS = ("test_nets.py", "test_hifi.py", "test_walkthrough.py")
 
 
-def fetched() -> Path:
+def fetch() -> Path:
     """The folder of Mininet's source, which is fetched unless it is there.
 
     OSError where it cannot be fetched; ValueError for a file that is not the one.
@@ -65,16 +65,16 @@ def names(file: Path) -> list[str]:
     }
 
     def bases(name: str) -> list[str]:
-        found = [name]
+        names = [name]
         for base in classes[name].bases if name in classes else []:
-            found += bases(
+            names += bases(
                 base.id
                 if isinstance(base, ast.Name)
                 else base.attr
                 if isinstance(base, ast.Attribute)
                 else ""
             )
-        return found
+        return names
 
     listed = []
     for name in classes:
@@ -83,8 +83,8 @@ def names(file: Path) -> list[str]:
         for base in bases(name):
             methods = classes[base].body if base in classes else []
             listed += [
-                f"{name}.{one.name}"
-                for one in methods
-                if isinstance(one, ast.FunctionDef) and one.name[:4] == "test"
+                f"{name}.{method.name}"
+                for method in methods
+                if isinstance(method, ast.FunctionDef) and method.name[:4] == "test"
             ]
     return listed

@@ -46,13 +46,15 @@ def compiled() -> Callable[[Path], Path]:
     """Compile a BPF program beside its source, unless that has been done."""
 
     def build(source: Path) -> Path:
-        made = source.with_suffix(".o")
+        target = source.with_suffix(".o")
         needed = [source, *source.parent.glob("*.h"), *libbpf.DIRECTORY.glob("*.h")]
-        if not made.exists() or made.stat().st_mtime < max(file.stat().st_mtime for file in needed):
-            partial = made.with_suffix(f".{os.getpid()}.o")  # two processes may compile at once
+        if not target.exists() or target.stat().st_mtime < max(
+            file.stat().st_mtime for file in needed
+        ):
+            partial = target.with_suffix(f".{os.getpid()}.o")  # two processes may compile at once
             subprocess.run([*CLANG, "-c", str(source), "-o", str(partial)], check=True)
-            partial.replace(made)
-        return made
+            partial.replace(target)
+        return target
 
     return build
 
@@ -60,18 +62,18 @@ def compiled() -> Callable[[Path], Path]:
 @pytest.fixture
 def spare_netns() -> Iterator[netns.Netns]:
     """An empty namespace."""
-    made: list[netns.Netns] = []
+    spaces: list[netns.Netns] = []
     name = f"weft.test.{os.urandom(4).hex()}"
-    netns.create([name], lambda i: {}, made)
-    yield made[0]
-    made[0].close()
+    netns.create([name], lambda i: {}, spaces)
+    yield spaces[0]
+    spaces[0].close()
     netns.forget([name])
 
 
 @pytest.fixture
 def network() -> Iterator[Callable[..., RunningNetwork]]:
     """Make networks; those that are still up after the test are taken down."""
-    made: list[RunningNetwork] = []
+    networks: list[RunningNetwork] = []
 
     def create(
         spec: str,
@@ -82,15 +84,15 @@ def network() -> Iterator[Callable[..., RunningNetwork]]:
         **more: bool,
     ) -> RunningNetwork:
         links = {"link": link, "host_link": host_link}
-        made.append(
+        networks.append(
             RunningNetwork.create(build(spec), **links, scheme=scheme, packed=packed, **more)
         )
-        return made[-1]
+        return networks[-1]
 
     yield create
-    for one in made:
-        if one.run.directory.exists():
-            one.down()
+    for net in networks:
+        if net.run.directory.exists():
+            net.down()
 
 
 @pytest.fixture

@@ -197,7 +197,6 @@ class Topology:
         return row
 
     def link_level(self, link: int) -> int:
-        """Return the level of `link`."""
         return int(self.level[link])
 
     def live_ends(self) -> list[list[int]]:

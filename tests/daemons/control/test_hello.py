@@ -106,10 +106,10 @@ def node_0(nodes=(1,), **options):
 
 def run(machine, until):
     """Tick in time; the changes that come of it."""
-    found = []
+    lost_hops = []
     while machine.deadline < until:
-        found += changes(machine.tick(machine.deadline))
-    return found
+        lost_hops += changes(machine.tick(machine.deadline))
+    return lost_hops
 
 
 US = (0, 5)
@@ -146,11 +146,11 @@ def test_what_is_heard_is_said():
 def test_hellos_leave_every_interval_in_phase_even_after_a_stall():
     machine = Neighbourhood(0, {0: [1], 1: [2]}, incarnation=1, phase_fraction=0.5)
     assert len(sends(machine.start(1.0))) == 2
-    at = []
+    times_s = []
     for _ in range(4):
-        at.append(machine.deadline)
+        times_s.append(machine.deadline)
         assert len(sends(machine.tick(machine.deadline))) == 2
-    assert at == pytest.approx([1.015, 1.045, 1.075, 1.105])
+    assert times_s == pytest.approx([1.015, 1.045, 1.075, 1.105])
     machine.tick(1.300)
     assert machine.deadline == pytest.approx(1.315)
 
@@ -362,14 +362,14 @@ def test_what_was_heard_while_we_did_not_run_excuses_little_more_silence_than_us
 def heard_until(machine, sequences):
     """Let neighbour 1 say the hellos with these numbers at these times, and `machine` tick in time;
     what changed."""
-    found = []
+    losses_seen = []
     for sequence, now in sequences:
         while machine.deadline < now:
-            found += changes(machine.tick(machine.deadline))
+            losses_seen += changes(machine.tick(machine.deadline))
         payload = wire.encode(hello(1, [US], sequence))
         if not machine.refresh(payload, 0, now):
-            found += changes(machine.receive(wire.decode(payload), payload, 0, now))
-    return found
+            losses_seen += changes(machine.receive(wire.decode(payload), payload, 0, now))
+    return losses_seen
 
 
 def test_a_neighbour_whose_numbers_say_that_it_is_late_is_lost_at_most_once():
@@ -448,15 +448,15 @@ def test_nobody_is_blamed_by_one_that_sleeps_while_the_others_speak():
 
 
 def test_a_change_of_digest_is_told_with_the_next_hello_and_changes_nothing_else():
-    one, two = node_0(), Neighbourhood(1, {0: [0]}, incarnation=1)
+    first, two = node_0(), Neighbourhood(1, {0: [0]}, incarnation=1)
     two.start(0.0)
-    assert say(one, hello(1, [US]), 0.001) == [(1, True)]
-    one.set_digest(77)
-    (said,) = sends(one.tick(one.deadline))
+    assert say(first, hello(1, [US]), 0.001) == [(1, True)]
+    first.set_digest(77)
+    (said,) = sends(first.tick(first.deadline))
     assert (said.digest, said.heard) == (77, ((1, 1),))
-    assert say(one, hello(1, [US], 2, digest=99), 0.031) == []
-    assert one.digest(Hop(0, 1)) == 99
-    assert one.digest(Hop(4, 4)) == 0
+    assert say(first, hello(1, [US], 2, digest=99), 0.031) == []
+    assert first.digest(Hop(0, 1)) == 99
+    assert first.digest(Hop(4, 4)) == 0
 
 
 def test_only_news_is_urgent():
@@ -548,5 +548,5 @@ def test_neighbours_that_are_damped_return_in_the_same_order_each_time():
         machine.link_changed(0, True, turn * 0.1)
         for other in others:
             say(machine, hello(other, [(0, 1)], sequence=turn + 1, interval_ms=10_000), turn * 0.1)
-    assert {each["state"] for each in machine.status()["neighbours"]} == {"damped"}
+    assert {neighbour["state"] for neighbour in machine.status()["neighbours"]} == {"damped"}
     assert [node for node, _ in changes(machine.tick(5.0))] == others

@@ -225,7 +225,9 @@ def test_what_expires_is_not_brought_back_by_who_forgets_it_later():
 def answers(database, summary):
     """The origins that `database` sends when it hears `summary`."""
     messages = [wire.decode(action.payload) for action in database.receive(summary, 0, 0.1)]
-    return [each.origin for message in messages for each in message.advertisements]
+    return [
+        advertisement.origin for message in messages for advertisement in message.advertisements
+    ]
 
 
 def test_a_summary_is_answered_by_its_target_with_what_it_lacks():
@@ -324,7 +326,9 @@ def test_news_that_come_together_are_passed_on_together():
     assert database.deadline == 0.200
     (send,) = database.tick(0.200)
     assert send.port == 1
-    assert [each.origin for each in wire.decode(send.payload).advertisements] == list(range(5, 15))
+    assert [
+        advertisement.origin for advertisement in wire.decode(send.payload).advertisements
+    ] == list(range(5, 15))
 
 
 def summaries(sends):
@@ -391,10 +395,10 @@ def test_renewing_is_no_change():
 )
 def test_digests_are_equal_when_databases_are(one, other):
     def digest(sequences):
-        found = 0
+        count = 0
         for origin, sequence in sequences.items():
-            found ^= mixed(origin, sequence)
-        return found
+            count ^= mixed(origin, sequence)
+        return count
 
     assert (digest(one) == digest(other)) == (one == other)
 

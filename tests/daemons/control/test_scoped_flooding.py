@@ -18,13 +18,13 @@ def empty(body):
 
 def node(number=1, neighbours=(2, 3, 4), *, scope=3, **more):
     """Its neighbour at port i is neighbours[i]."""
-    at = dict(enumerate(neighbours))
-    onward = {"onward": lambda notice, port: list(at)}
-    more = {"says_at": at, **onward, "lifetime_ms": 3000, "incarnation": 100} | more
-    return Notices(number, at, scope=scope, empty=empty, encode=messages.encode, **more)
+    ports = dict(enumerate(neighbours))
+    onward = {"onward": lambda notice, port: list(ports)}
+    more = {"says_at": ports, **onward, "lifetime_ms": 3000, "incarnation": 100} | more
+    return Notices(number, ports, scope=scope, empty=empty, encode=messages.encode, **more)
 
 
-def said(sends):
+def messages_by_port(sends):
     """Return the messages sent, by port."""
     return {send.port: messages.decode(send.payload) for send in sends}
 
@@ -34,34 +34,36 @@ def heard(origin=9, *, sender=2, sequence=5, hops=2, body=ONE, lifetime_ms=3000,
 
 
 def test_a_notice_leaves_every_port_for_who_is_there_with_the_hops_that_are_left():
-    sends = said(node().say(ONE, 0.0))
+    sends = messages_by_port(node().say(ONE, 0.0))
     assert {
-        port: (one.sender, one.target, one.origin, one.hops) for port, one in sends.items()
+        port: (message.sender, message.target, message.origin, message.hops)
+        for port, message in sends.items()
     } == {port: (1, port + 2, 1, 2) for port in range(3)}
 
 
 def test_what_says_nothing_is_said_only_by_who_said_something_before():
-    at = node()
-    assert at.say(NONE, 0.0) == []
-    assert at.say(ONE, 0.0)
-    assert at.say(ONE, 0.0) == []
-    assert len(at.say(NONE, 0.0)) == 3
+    flooding = node()
+    assert flooding.say(NONE, 0.0) == []
+    assert flooding.say(ONE, 0.0)
+    assert flooding.say(ONE, 0.0) == []
+    assert len(flooding.say(NONE, 0.0)) == 3
 
 
 def test_what_is_new_is_passed_on_where_it_did_not_come_from():
-    at = node()
-    is_news, sends = at.hear(heard(), 0, 1.0)
+    flooding = node()
+    is_news, sends = flooding.hear(heard(), 0, 1.0)
     assert is_news
     assert {
-        port: (one.sender, one.target, one.origin, one.hops) for port, one in said(sends).items()
+        port: (message.sender, message.target, message.origin, message.hops)
+        for port, message in messages_by_port(sends).items()
     } == {
         1: (1, 3, 9, 1),
         2: (1, 4, 9, 1),
     }
-    assert at.hear(heard(), 0, 1.0) == (False, [])
-    assert at.hear(heard(sequence=4, body=NONE), 0, 1.0) == (False, [])
-    assert at.hear(heard(sequence=6), 0, 1.0)[0] is False  # a refresh
-    assert at.hear(heard(sequence=7, body=NONE), 0, 1.0)[0] is True
+    assert flooding.hear(heard(), 0, 1.0) == (False, [])
+    assert flooding.hear(heard(sequence=4, body=NONE), 0, 1.0) == (False, [])
+    assert flooding.hear(heard(sequence=6), 0, 1.0)[0] is False  # a refresh
+    assert flooding.hear(heard(sequence=7, body=NONE), 0, 1.0)[0] is True
 
 
 def test_the_last_hop_keeps_it():
@@ -71,75 +73,75 @@ def test_the_last_hop_keeps_it():
 
 
 def test_the_shorter_way_counts_also_if_it_was_slower():
-    at = node()
-    at.hear(heard(hops=0), 0, 1.0)
-    is_news, sends = at.hear(heard(hops=2, sender=3), 1, 1.1)
+    flooding = node()
+    flooding.hear(heard(hops=0), 0, 1.0)
+    is_news, sends = flooding.hear(heard(hops=2, sender=3), 1, 1.1)
     assert not is_news
-    assert [one.hops for one in said(sends).values()] == [1, 1]
-    assert at.hear(heard(hops=1, sender=4), 2, 1.2) == (False, [])
+    assert [message.hops for message in messages_by_port(sends).values()] == [1, 1]
+    assert flooding.hear(heard(hops=1, sender=4), 2, 1.2) == (False, [])
 
 
 def test_strangers_and_what_is_for_others_are_not_heard():
-    at = node()
+    flooding = node()
     with pytest.raises(MalformedMessage, match="node 3 is no neighbour at port 0"):
-        at.hear(heard(sender=3), 0, 0.0)
-    assert at.hear(heard(target=5), 0, 0.0) == (False, [])
-    assert at.hear(heard(lifetime_ms=0), 0, 0.0) == (False, [])
-    assert not at.notices
+        flooding.hear(heard(sender=3), 0, 0.0)
+    assert flooding.hear(heard(target=5), 0, 0.0) == (False, [])
+    assert flooding.hear(heard(lifetime_ms=0), 0, 0.0) == (False, [])
+    assert not flooding.notices
 
 
 def test_what_changed_is_repeated_and_what_is_not_empty_is_refreshed():
-    at = node(gap_s=0.030, repeats=3, lifetime_ms=3000)
-    sequences = [said(at.say(ONE, 0.0))[0].sequence]
+    flooding = node(gap_s=0.030, repeats=3, lifetime_ms=3000)
+    sequences = [messages_by_port(flooding.say(ONE, 0.0))[0].sequence]
     times = []
     for _ in range(4):
-        times.append(at.deadline)
-        _, sends = at.tick(at.deadline)
-        sequences.append(said(sends)[0].sequence)
+        times.append(flooding.deadline)
+        _, sends = flooding.tick(flooding.deadline)
+        sequences.append(messages_by_port(sends)[0].sequence)
     assert [round(time, 3) for time in times] == [0.03, 0.06, 1.06, 2.06]
     assert sequences == sorted(set(sequences))
-    at.say(NONE, 3.0)
+    flooding.say(NONE, 3.0)
     for _ in range(2):
-        assert len(at.tick(at.deadline)[1]) == 3
-    assert at.deadline == float("inf")
+        assert len(flooding.tick(flooding.deadline)[1]) == 3
+    assert flooding.deadline == float("inf")
 
 
 def test_what_is_not_renewed_is_forgotten_with_the_time_it_has_used_up_on_its_way():
-    at = node()
-    at.hear(heard(lifetime_ms=500), 0, 1.0)
-    at.hear(heard(origin=8, lifetime_ms=700, body=NONE), 0, 1.0)
-    assert at.deadline == 1.5
-    assert [one.lifetime_ms for one in said(at.tell(1, 1.2)).values()]
-    assert at.tick(1.4) == (False, [])
-    assert at.tick(1.5) == (True, [])
-    assert at.tick(1.8) == (False, [])
-    assert not at.notices
+    flooding = node()
+    flooding.hear(heard(lifetime_ms=500), 0, 1.0)
+    flooding.hear(heard(origin=8, lifetime_ms=700, body=NONE), 0, 1.0)
+    assert flooding.deadline == 1.5
+    assert [message.lifetime_ms for message in messages_by_port(flooding.tell(1, 1.2)).values()]
+    assert flooding.tick(1.4) == (False, [])
+    assert flooding.tick(1.5) == (True, [])
+    assert flooding.tick(1.8) == (False, [])
+    assert not flooding.notices
 
 
 def test_a_neighbour_that_comes_up_is_told_everything_but_its_own():
-    at = node()
-    at.hear(heard(origin=9), 0, 1.0)
-    at.hear(heard(origin=8, hops=0), 0, 1.0)
-    at.hear(heard(origin=3), 0, 1.0)
-    at.say(ONE, 1.0)
-    sends = [messages.decode(send.payload) for send in at.tell(1, 2.0)]
-    assert [(one.origin, one.hops, one.lifetime_ms) for one in sends] == [
+    flooding = node()
+    flooding.hear(heard(origin=9), 0, 1.0)
+    flooding.hear(heard(origin=8, hops=0), 0, 1.0)
+    flooding.hear(heard(origin=3), 0, 1.0)
+    flooding.say(ONE, 1.0)
+    sends = [messages.decode(send.payload) for send in flooding.tell(1, 2.0)]
+    assert [(send.origin, send.hops, send.lifetime_ms) for send in sends] == [
         (1, 2, 3000),
         (9, 1, 2000),
     ]
 
 
 def test_a_node_goes_on_from_its_predecessors_numbers():
-    at = node(incarnation=100)
-    assert at.hear(heard(origin=1, sequence=500), 0, 0.0) == (False, [])
-    assert said(at.say(ONE, 0.0))[0].sequence == 501
+    flooding = node(incarnation=100)
+    assert flooding.hear(heard(origin=1, sequence=500), 0, 0.0) == (False, [])
+    assert messages_by_port(flooding.say(ONE, 0.0))[0].sequence == 501
 
 
 def test_ports_may_be_told_apart():
-    at = node(says_at=[0], onward=lambda notice, port: [2] if port == 0 else [])
-    assert list(said(at.say(Crowding(1), 0.0))) == [0]
-    assert list(said(at.hear(heard(body=Crowding(2)), 0, 0.0)[1])) == [2]
-    assert [one.origin for one in said(at.tell(2, 0.0)).values()] == [9]
+    flooding = node(says_at=[0], onward=lambda notice, port: [2] if port == 0 else [])
+    assert list(messages_by_port(flooding.say(Crowding(1), 0.0))) == [0]
+    assert list(messages_by_port(flooding.hear(heard(body=Crowding(2)), 0, 0.0)[1])) == [2]
+    assert [message.origin for message in messages_by_port(flooding.tell(2, 0.0)).values()] == [9]
 
 
 def test_a_ring_is_crossed_from_both_sides_and_the_flood_ends():
@@ -154,5 +156,12 @@ def test_a_ring_is_crossed_from_both_sides_and_the_flood_ends():
         to = (at - 1) % 8 if send.port == 0 else (at + 1) % 8
         assert notice == notice._replace(sender=at, target=to)
         waiting += [(to, more) for more in ring[to].hear(notice, 1 - send.port, 0.0)[1]]
-    assert sorted(number for number, each in ring.items() if each.notices) == [1, 2, 3, 5, 6, 7]
+    assert sorted(number for number, flooding in ring.items() if flooding.notices) == [
+        1,
+        2,
+        3,
+        5,
+        6,
+        7,
+    ]
     assert sent == 6

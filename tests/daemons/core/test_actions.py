@@ -36,12 +36,12 @@ KINDS = {SetRoute: "routes", SetFlowRewrite: "flows"}
 
 
 def test_what_follows_one_another_is_done_together_and_nothing_overtakes_another_kind():
-    one, done = performer()
+    queue, done = performer()
     set_flow, forget = SetFlowRewrite(FLOW, 65), SetFlowRewrite(FLOW, None)
     for action in (ROUTE, ROUTE, set_flow, ROUTE, forget, forget):
-        one.add(action)
+        queue.add(action)
     assert done == []
-    one.flush()
+    queue.flush()
     found = [
         ("routes", [ROUTE, ROUTE]),
         ("flows", [set_flow]),
@@ -49,13 +49,13 @@ def test_what_follows_one_another_is_done_together_and_nothing_overtakes_another
         ("flows", [forget, forget]),
     ]
     assert done == found
-    one.flush()
+    queue.flush()
     assert done == found
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 5, 7, 8])
 def test_a_few_at_a_time_make_the_same_order(most):
-    one, done = performer()
+    queue, done = performer()
     given = [
         ROUTE,
         ROUTE,
@@ -66,22 +66,22 @@ def test_a_few_at_a_time_make_the_same_order(most):
         SetFlowRewrite(FLOW, None),
     ]
     for action in given:
-        one.add(action)
+        queue.add(action)
     for count in range(1, 10):
-        assert one.carry_out(most) == max(0, min(most, len(given) - most * (count - 1)))
+        assert queue.carry_out(most) == max(0, min(most, len(given) - most * (count - 1)))
         assert [action for _, batch in done for action in batch] == given[: most * count]
-        assert list(one.waiting) == given[most * count :]
+        assert list(queue.waiting) == given[most * count :]
 
 
 @pytest.mark.parametrize("action", [Unknown(), SetQueueState(1), Note("x")])
 def test_an_action_that_nobody_carries_out_raises(action):
-    one, _ = performer()
+    queue, _ = performer()
     with pytest.raises(
         TypeError,
         match=f"no handler for {type(action).__name__}; there are handlers for "
         f"SetFlowRewrite, SetRoute",
     ):
-        one.add(action)
+        queue.add(action)
 
 
 def test_kinds_are_told_exactly():

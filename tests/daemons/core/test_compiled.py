@@ -30,7 +30,7 @@ def test_a_function_is_compiled_once():
 
 
 def test_the_time_of_compiling_counts_once():
-    function = compiled(six_times, doubled=trebled)  # a test's own is not cached on disk
+    function = compiled(six_times, double=treble)  # a test's own is not cached on disk
     before = compile_s()
     assert function(1) == 9
     after = compile_s()
@@ -40,36 +40,36 @@ def test_the_time_of_compiling_counts_once():
 
 
 def six_times(a: int) -> int:
-    return 3 * doubled(a)
+    return 3 * double(a)
 
 
 def twice(a: int) -> int:
-    return doubled(a)
+    return double(a)
 
 
-def doubled(a: int) -> int:
+def double(a: int) -> int:
     return 2 * a
 
 
-def trebled(a: int) -> int:
+def treble(a: int) -> int:
     return 3 * a
 
 
 def test_the_digest_covers_all_functions_that_are_called_and_constants():
     """numba's cache on disk must not answer for other code."""
-    twice.__module__ = doubled.__module__ = trebled.__module__ = "weft.experiments"
+    twice.__module__ = double.__module__ = treble.__module__ = "weft.experiments"
     before = module._digest([twice])
-    globals()["doubled"], kept = trebled, doubled
+    globals()["double"], kept = treble, double
     try:
         assert module._digest([twice]) != before
     finally:
-        globals()["doubled"] = kept
+        globals()["double"] = kept
     assert module._digest([twice]) == before
-    scaled.__module__ = "weft.experiments"
-    before = module._digest([scaled])
+    scale.__module__ = "weft.experiments"
+    before = module._digest([scale])
     globals()["FACTOR"] = 3
     try:
-        assert module._digest([scaled]) != before
+        assert module._digest([scale]) != before
     finally:
         globals()["FACTOR"] = 2
 
@@ -83,14 +83,14 @@ def test_the_digest_covers_the_module_that_numba_imports_with_the_code(monkeypat
 FACTOR = 2
 
 
-def scaled(a: int) -> int:
+def scale(a: int) -> int:
     return FACTOR * a
 
 
 def test_another_function_can_be_called_instead():
-    twice.__module__ = doubled.__module__ = trebled.__module__ = "weft.experiments"
+    twice.__module__ = double.__module__ = treble.__module__ = "weft.experiments"
     assert compiled(twice)(5) == 10
-    assert compiled(twice, doubled=trebled)(5) == 15
+    assert compiled(twice, double=treble)(5) == 15
     assert compiled(twice)(5) == 10
 
 
@@ -99,15 +99,15 @@ def four_times(a: int) -> int:
 
 
 def test_another_function_can_be_called_instead_at_any_depth_also_with_data_of_its_own():
-    four_times.__module__ = twice.__module__ = doubled.__module__ = "weft.experiments"
+    four_times.__module__ = twice.__module__ = double.__module__ = "weft.experiments"
     factors = np.array([5, 7])
 
-    def by_data(a: int) -> int:
+    def scale_by_data(a: int) -> int:
         return a * factors[a & 1]
 
     assert compiled(four_times)(1) == 4
-    assert compiled(four_times, doubled=trebled)(1) == 9
-    assert compiled(four_times, doubled=by_data)(1) == 49
+    assert compiled(four_times, double=treble)(1) == 9
+    assert compiled(four_times, double=scale_by_data)(1) == 49
 
 
 def countdown(a: int) -> int:

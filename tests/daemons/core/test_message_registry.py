@@ -41,12 +41,12 @@ def flow(of: FiveTuple) -> dict[str, Any]:
     return {**of._asdict(), "source": dotted(of.source), "destination": dotted(of.destination)}
 
 
-def listed(name: str, entries: list[dict[str, Any]]) -> dict[str, Any]:
+def counted_list(name: str, entries: list[dict[str, Any]]) -> dict[str, Any]:
     return {f"{name}_count": len(entries), name: entries}
 
 
-def visited(nodes: tuple[int, ...]) -> dict[str, Any]:
-    return listed("visited", [{"node": node} for node in nodes])
+def visited_list(nodes: tuple[int, ...]) -> dict[str, Any]:
+    return counted_list("visited", [{"node": node} for node in nodes])
 
 
 def plain(message: Any) -> dict[str, Any]:
@@ -54,15 +54,15 @@ def plain(message: Any) -> dict[str, Any]:
     values = dict(message._asdict()) if hasattr(message, "_asdict") else dict(vars_of(message))
     match message:
         case wire.Hello():
-            return values | listed(
+            return values | counted_list(
                 "heard", [{"node": a, "incarnation": b} for a, b in message.heard]
             )
         case wire.LinkStates():
-            return {"sender": message.sender} | listed(
-                "advertisements", list(map(advertised, message.advertisements))
+            return {"sender": message.sender} | counted_list(
+                "advertisements", list(map(advertisement_fields, message.advertisements))
             )
         case wire.Summary():
-            return values | listed("entries", [entry(*one) for one in message.entries])
+            return values | counted_list("entries", [entry(*row) for row in message.entries])
         case Notice():
             del values["body"]
             return values | body(message.body)
@@ -72,9 +72,9 @@ def plain(message: Any) -> dict[str, Any]:
             )
         case tar.FlowProbe():
             del values["flow"]
-            marks = listed("marks", [{"mark": mark} for mark in message.marks])
-            return values | flow(message.flow) | marks | visited(message.visited)
-    return values | visited(message.visited)
+            marks = counted_list("marks", [{"mark": mark} for mark in message.marks])
+            return values | flow(message.flow) | marks | visited_list(message.visited)
+    return values | visited_list(message.visited)
 
 
 def entry(origin: int, sequence: int, check: int) -> dict[str, int]:
@@ -85,39 +85,41 @@ def vars_of(message: Any) -> dict[str, Any]:
     return {field.name: getattr(message, field.name) for field in dataclasses.fields(message)}
 
 
-def advertised(one: wire.Advertisement) -> dict[str, Any]:
-    links = [{"port": port, "neighbour": node} for port, node in wire.unpack_links(one.links)]
+def advertisement_fields(advertisement: wire.Advertisement) -> dict[str, Any]:
+    links = [
+        {"port": port, "neighbour": node} for port, node in wire.unpack_links(advertisement.links)
+    ]
     return {
-        "origin": one.origin,
-        "sequence": one.sequence,
-        "lifetime_ms": one.lifetime_ms,
-        **listed("links", links),
+        "origin": advertisement.origin,
+        "sequence": advertisement.sequence,
+        "lifetime_ms": advertisement.lifetime_ms,
+        **counted_list("links", links),
     }
 
 
 def body(of: lbsp.LbspBody) -> dict[str, Any]:
     if isinstance(of, lbsp.Crowding):
         return {"state": of.state}
-    return listed(
+    return counted_list(
         "failures",
         [
             {
-                "kind": one.kind,
-                "degraded": int(one.degraded),
-                "network": dotted(one.affected.network),
-                "length": one.affected.length,
-                "neighbour": one.neighbour,
+                "kind": failure.kind,
+                "degraded": int(failure.degraded),
+                "network": dotted(failure.affected.network),
+                "length": failure.affected.length,
+                "neighbour": failure.neighbour,
             }
-            for one in of.failures
+            for failure in of.failures
         ],
     )
 
 
-def check(name: str, payload: bytes, told: dict[str, Any]) -> None:
-    assert dissect(payload) == {"message": name, **told}
+def check(name: str, payload: bytes, fields: dict[str, Any]) -> None:
+    assert dissect(payload) == {"message": name, **fields}
     sealed = dissect(payload + bytes(7) + b"\x05" + bytes(3) + b"\x09" + bytes(SEAL_BYTES - 12))
     assert sealed.pop("seal") == {"number": 5, "sealer": 9, "cookie": 0}
-    assert sealed == {"message": name, **told}
+    assert sealed == {"message": name, **fields}
     for size in (0, 2, len(payload) - 1):
         with pytest.raises(MalformedMessage):
             dissect(payload[:size])
@@ -156,8 +158,12 @@ def test_probes_of_tar_are(message: tar.FlowProbe) -> None:
 def test_breaks_of_tar_are(given_: tuple[int, int, list[tuple[FiveTuple, int]]]) -> None:
     sender, target, flows = given_
     (payload,) = tar.breaks(sender, target, flows)
-    entries = [flow(one) | {"token": token} for one, token in flows]
-    check("flow_breaks", payload, {"sender": sender, "target": target, **listed("flows", entries)})
+    entries = [flow(flow_and_token) | {"token": token} for flow_and_token, token in flows]
+    check(
+        "flow_breaks",
+        payload,
+        {"sender": sender, "target": target, **counted_list("flows", entries)},
+    )
 
 
 def test_no_type_of_message_is_missing() -> None:
@@ -191,10 +197,10 @@ def test_the_dissector_declares_every_field_and_lists_every_message() -> None:
         assert text.count(opening) == text.count(closing)
     words = text.replace("(", " ").split()
     assert sum(words.count(word) for word in ("function", "if", "for")) == words.count("end")
-    for each in FORMATS:
-        assert f'[{each.kind}] = {{ name = "{each.name}", parts = ' in text
-        for path, kind in flat(each.parts).items():
-            assert (f'["{each.name}.{path}"] = ProtoField.' in text) == (kind != "entries")
+    for form in FORMATS:
+        assert f'[{form.kind}] = {{ name = "{form.name}", parts = ' in text
+        for path, kind in flat(form.parts).items():
+            assert (f'["{form.name}.{path}"] = ProtoField.' in text) == (kind != "entries")
             size = BYTES.get(kind)
             assert (
                 f'name = "{path.rpartition(".")[2]}"'
@@ -207,13 +213,13 @@ def test_the_dissector_declares_every_field_and_lists_every_message() -> None:
 TSHARK = shutil.which("tshark")  # setup does not install it
 
 
-def shown(told: dict[str, Any], path: str) -> dict[str, list[str]]:
+def tshark_fields(fields: dict[str, Any], path: str) -> dict[str, list[str]]:
     """Return the values that tshark should show of a dissected message, in order, by field."""
     found: dict[str, list[str]] = {}
-    for key, value in told.items():
+    for key, value in fields.items():
         if isinstance(value, list):
             for one in value:
-                for name, values in shown(one, f"{path}.{key}").items():
+                for name, values in tshark_fields(one, f"{path}.{key}").items():
                     found.setdefault(name, []).extend(values)
         else:
             found[f"{path}.{key}"] = [str(value)]
@@ -222,7 +228,7 @@ def shown(told: dict[str, Any], path: str) -> dict[str, list[str]]:
 
 def columns() -> list[str]:
     """The names of all fields in Wireshark."""
-    kinds = [("seal", SEAL), *((each.name, each.parts) for each in FORMATS)]
+    kinds = [("seal", SEAL), *((form.name, form.parts) for form in FORMATS)]
     found = [
         (f"weft.{name}.{path}", kind) for name, parts in kinds for path, kind in flat(parts).items()
     ]
@@ -261,9 +267,9 @@ def test_wireshark_shows_what_the_codecs_wrote(
     lines = done.stdout.split("\n")[:-1]
     assert len(lines) == len(payloads)
     for line, payload in zip(lines, payloads, strict=True):
-        told = dissect(payload)
-        seal = shown(told.pop("seal", {}), "weft.seal")
-        expected = shown(told, f"weft.{told.pop('message')}") | seal
+        fields = dissect(payload)
+        seal = tshark_fields(fields.pop("seal", {}), "weft.seal")
+        expected = tshark_fields(fields, f"weft.{fields.pop('message')}") | seal
         given_ = {
             name: cell.split(",")
             for name, cell in zip(names, line.split("\t"), strict=True)

@@ -39,8 +39,8 @@ def refusal(topology, spec):
 
 
 def test_a_scheme_is_named_with_its_options():
-    chosen, options = scheme("dr:dead=5")
-    assert (chosen.name, options) == ("dr", {"hello_ms": 30, "dead": 5})
+    registration, options = scheme("dr:dead=5")
+    assert (registration.name, options) == ("dr", {"hello_ms": 30, "dead": 5})
     assert scheme("bfs")[1] == {"hello_ms": 30, "dead": 3, "hold_ms": 2, "lifetime_s": 300}
 
 
@@ -104,27 +104,30 @@ def test_every_router_has_a_configuration_of_plain_numbers_and_a_state_machine(s
     topology = build(spec)
     if not runs_on(name, topology):
         return
-    found = configure(topology, name)
-    assert list(found) == list(routers(topology))
-    for node, config in found.items():
+    configs = configure(topology, name)
+    assert list(configs) == list(routers(topology))
+    for node, config in configs.items():
         assert config.node == node
         assert 0 < config.phase_fraction <= 1
         json.dumps(asdict(config), default=plain)  # a number of an array library is not plain
         assert pickle.loads(pickle.dumps(config)) == config
-        made = make_machine(config, 1)
-        assert made.start(0.0) != []
-        assert made.deadline <= 0.030
+        machine = make_machine(config, 1)
+        assert machine.start(0.0) != []
+        assert machine.deadline <= 0.030
         assert {"neighbours", "routes", "routes_lost", "hellos_sent"} <= set(
-            json.loads(json.dumps(made.status()))
+            json.loads(json.dumps(machine.status()))
         )
 
 
 @pytest.mark.parametrize("spec", NETWORKS)
 def test_hellos_are_promised_by_both_sides_and_by_no_host(spec):
     topology = build(spec)
-    found = configure(topology, "bfs")
+    configs = configure(topology, "bfs")
     pairs = [
-        (node, other) for node, view in found.items() for _, nodes in view.ports for other in nodes
+        (node, other)
+        for node, view in configs.items()
+        for _, nodes in view.ports
+        for other in nodes
     ]
     assert sorted(pairs) == sorted((other, node) for node, other in pairs)
     wired = {
@@ -162,11 +165,11 @@ def test_a_daemon_needs_no_array_library_no_graph_and_no_other_scheme():
         (dcell, "dfr", "dfr"),
         (fabric, "ttc", "shortest_paths"),
     ]:
-        made = pickle.dumps(configure(topology, name)[min(routers(topology))])
+        pickled = pickle.dumps(configure(topology, name)[min(routers(topology))])
         program = (
             "import pickle, sys\n"
             "from weft.daemons.core.registry import machine\n"
-            f"machine(pickle.loads({made!r}), 1).start(0.0)\n"
+            f"machine(pickle.loads({pickled!r}), 1).start(0.0)\n"
             "heavy = {'numpy', 'networkx', 'weft.topologies.core.topology', 'importlib.metadata', "
             "'pkgutil'}\n"
             "rooms = {name.split('.')[2] for name in sys.modules if name.endswith('.scheme') and "
@@ -180,11 +183,11 @@ def test_a_daemon_needs_no_array_library_no_graph_and_no_other_scheme():
 
 
 def test_every_scheme_says_what_it_is():
-    for name, one in schemes().items():
-        assert one.name == name
-        assert one.summary
-        assert one.source
-        for parameter in one.parameters.values():
+    for name, registration in schemes().items():
+        assert registration.name == name
+        assert registration.summary
+        assert registration.source
+        for parameter in registration.parameters.values():
             assert parameter.meaning
             assert parameter.default is not None
             assert not parameter.words or (parameter.least, parameter.most) == (
@@ -195,14 +198,14 @@ def test_every_scheme_says_what_it_is():
 
 def test_what_a_carrier_must_have_is_said_before_and_with_each_node():
     for topology in map(build, NETWORKS):
-        for name, one in schemes().items():
+        for name, registration in schemes().items():
             if runs_on(name, topology):
                 needs = {
                     type(need)
                     for config in configure(topology, name).values()
                     for need in config.needs
                 }
-                assert needs == one.needs
+                assert needs == registration.needs
 
 
 def test_what_daemons_do_not_read_is_refused_where_there_are_none():

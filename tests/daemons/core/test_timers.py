@@ -5,7 +5,7 @@ import pytest
 from weft.daemons.core.timers import RtoEstimator, TokenBucket
 
 
-def taken(bucket, until_s, every_s=1 / 64):
+def token_count(bucket, until_s, every_s=1 / 64):
     """Return the number of tokens that a process gets which tries all the time."""
     return sum(bucket.take(turn * every_s) for turn in range(round(until_s / every_s)))
 
@@ -14,12 +14,14 @@ def taken(bucket, until_s, every_s=1 / 64):
 def test_so_many_a_second_and_so_many_at_once(per_s, at_once):
     bucket = TokenBucket(per_s, at_once)
     assert [bucket.take(0.0) for _ in range(at_once + 1)] == [True] * at_once + [False]
-    assert taken(TokenBucket(per_s, at_once), 20.0) == pytest.approx(20 * per_s + at_once, abs=1.5)
+    assert token_count(TokenBucket(per_s, at_once), 20.0) == pytest.approx(
+        20 * per_s + at_once, abs=1.5
+    )
 
 
 def test_rest_is_not_saved_up_for_longer_than_that():
     bucket = TokenBucket(2, 3)
-    assert taken(bucket, 1.0) == 4
+    assert token_count(bucket, 1.0) == 4
     assert [bucket.take(1000.0) for _ in range(4)] == [True, True, True, False]
 
 
@@ -33,23 +35,23 @@ def test_when_the_next_is_there():
     assert bucket.take(10.25)
 
 
-def after(*took_s, least_s=0.01, most_s=1.0):
+def estimated_wait_s(*took_s, least_s=0.01, most_s=1.0):
     estimator = RtoEstimator(least_s, most_s)
-    for each in took_s:
-        estimator.heard(each)
+    for duration_s in took_s:
+        estimator.heard(duration_s)
     return estimator.wait_s
 
 
 def test_one_waits_as_long_as_one_may_while_nothing_is_known():
-    assert after() == 1.0
+    assert estimated_wait_s() == 1.0
 
 
 def test_one_waits_a_few_times_what_answers_take_less_the_steadier_they_are():
-    assert after(0.1) == 0.1 + 4 * 0.05
-    assert 0.1 < after(*[0.1] * 50) < 0.101
-    assert after(*[0.05, 0.15] * 50) > 0.25
+    assert estimated_wait_s(0.1) == 0.1 + 4 * 0.05
+    assert 0.1 < estimated_wait_s(*[0.1] * 50) < 0.101
+    assert estimated_wait_s(*[0.05, 0.15] * 50) > 0.25
 
 
 def test_the_least_and_the_most_hold():
-    assert after(*[0.0001] * 50) == 0.01
-    assert after(30.0) == 1.0
+    assert estimated_wait_s(*[0.0001] * 50) == 0.01
+    assert estimated_wait_s(30.0) == 1.0

@@ -113,7 +113,9 @@ def test_another_version_is_garbage_and_another_type_is_not_ours():
 def test_advertisements_are_packed_in_order_into_full_messages(advertisements):
     payloads = list(wire.packed(5, advertisements))
     messages = [decode(payload) for payload in payloads]
-    assert [each for message in messages for each in message.advertisements] == advertisements
+    assert [
+        advertisement for message in messages for advertisement in message.advertisements
+    ] == advertisements
     assert all(len(payload) <= wire.PAYLOAD_BYTES for payload in payloads)
     longest = len(wire.pack_links([(0, 0)])) * 5 + 18
     assert all(len(payload) > wire.PAYLOAD_BYTES - longest for payload in payloads[:-1])
@@ -131,6 +133,6 @@ def test_summaries_together_cover_every_origin_once(origins):
     assert [origin for message in messages for origin, *_ in message.entries] == origins
     assert messages[0].first == 0
     assert messages[-1].last == 0xFFFFFFFF
-    assert all(one.last + 1 == two.first for one, two in pairwise(messages))
+    assert all(first.last + 1 == two.first for first, two in pairwise(messages))
     assert all(m.first <= origin <= m.last for m in messages for origin, *_ in m.entries)
     assert all(len(encode(message)) <= wire.PAYLOAD_BYTES for message in messages)

@@ -648,7 +648,7 @@ def test_status_tells_flows_by_spine_and_bad_links():
         (
             "clos:n=4,r=4,m=4",
             "dar:start=x",
-            "scheme dar: start must be modulo or hash or limited, got 'x'",
+            "scheme dar: start must be modulo or hash or limited or destination, got 'x'",
         ),
     ],
 )

@@ -28,12 +28,12 @@ def graph_of(spec):
 
 
 def plain(graph, weight=None):
-    found = nx.DiGraph()
+    graph_of_layers = nx.DiGraph()
     weights = np.zeros(len(graph.peer)) if weight is None else weight
-    found.add_weighted_edges_from(
+    graph_of_layers.add_weighted_edges_from(
         zip(graph.tail.tolist(), graph.peer.tolist(), weights.tolist(), strict=True)
     )
-    return found
+    return graph_of_layers
 
 
 def integers(*shape):
@@ -153,19 +153,19 @@ def test_k_shortest_paths_are_those_of_networkx(spec):
 def test_layers_of_k_shortest_paths_hold_them_as_far_as_they_go_along():
     """Paths have four links at the most; who has none in a layer goes one link to who has."""
     graph = graph_of("slimfly:q=5")
-    found = trees.k_shortest_layers(graph, LayerOptions(9), rng(), as_it_is)
+    layers = trees.k_shortest_layers(graph, LayerOptions(9), rng(), as_it_is)
     lengths = [
         len(path(table, s, t)) - 1
-        for table in found
+        for table in layers
         for s in range(50)
         for t in range(50)
         if s != t
     ]
     assert set(lengths) <= {1, 2, 3, 4, 5}
     assert lengths.count(5) < 0.05 * len(lengths)
-    many = distinct_paths(found)
+    many = distinct_paths(layers)
     assert many[~np.eye(50, dtype=bool)].mean() > 5
-    assert (found[0] >= 0).all()
+    assert (layers[0] >= 0).all()
 
 
 def test_one_router_has_layers_without_paths():

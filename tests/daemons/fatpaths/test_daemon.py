@@ -18,10 +18,10 @@ FIRST_OCTET = 64
 
 @pytest.fixture
 def fabric():
-    made = Simulator(SLIMFLY, SPEC, random=random.Random(1))
-    made.run_until_converged()
-    made.run_for(0.5)
-    return made
+    simulator = Simulator(SLIMFLY, SPEC, random=random.Random(1))
+    simulator.run_until_converged()
+    simulator.run_for(0.5)
+    return simulator
 
 
 def pairs(topology=SLIMFLY):
@@ -37,7 +37,7 @@ def walks(fabric):
     }
 
 
-def between_routers(fabric):
+def router_links(fabric):
     return [
         link
         for link, (a, _, b, _) in enumerate(SLIMFLY.links.tolist())
@@ -45,7 +45,7 @@ def between_routers(fabric):
     ]
 
 
-def lost(fabric):
+def lost_walks(fabric):
     return {where: way.lost for where, way in walks(fabric).items() if way.lost}
 
 
@@ -63,32 +63,32 @@ def test_every_layer_takes_its_own_path_and_each_route_is_set_once(fabric):
 
 
 def test_status_says_how_the_layers_are(fabric):
-    told = fabric.status(SLIMFLY.servers)
-    assert [each["layer"] for each in told["layers"]] == list(LAYERS)
+    status = fabric.status(SLIMFLY.servers)
+    assert [each["layer"] for each in status["layers"]] == list(LAYERS)
     assert all(
-        (each["own"], each["detours"], each["lost"]) == (17, 0, 0) for each in told["layers"]
+        (each["own"], each["detours"], each["lost"]) == (17, 0, 0) for each in status["layers"]
     )
-    assert told["routes"] == 6 * 18
-    dead = between_routers(fabric)[0]
+    assert status["routes"] == 6 * 18
+    dead = router_links(fabric)[0]
     a, _, b, _ = SLIMFLY.links[dead].tolist()
     fabric.fail(dead)
     fabric.run_until_quiet()
     for end in (a, b):
         layers = fabric.status(end)["layers"]
-        assert all(each["own"] + each["detours"] == 17 for each in layers)
-        assert sum(each["detours"] for each in layers) > 0
+        assert all(layer["own"] + layer["detours"] == 17 for layer in layers)
+        assert sum(layer["detours"] for layer in layers) > 0
 
 
 @pytest.mark.slow
 def test_an_announced_failure_is_healed_by_the_routers_at_the_link_alone(fabric):
     """Before any message can have arrived anywhere, wherever a neighbour has an intact path."""
     healed, broken = 0, 0
-    for link in between_routers(fabric)[::3]:
+    for link in router_links(fabric)[::3]:
         fabric.fail(link)  # nothing more happens at this instant
-        broken += len(lost(fabric))
+        broken += len(lost_walks(fabric))
         healed += 1
         fabric.run_for(0.010)
-        assert not lost(fabric), SLIMFLY.link_name(link)
+        assert not lost_walks(fabric), SLIMFLY.link_name(link)
         fabric.restore(link)
         fabric.run_for(0.5)
     assert broken <= 0.03 * healed * len(LAYERS) * len(pairs())
@@ -96,11 +96,11 @@ def test_an_announced_failure_is_healed_by_the_routers_at_the_link_alone(fabric)
 
 def test_layers_come_back_with_the_link(fabric):
     before = {where: way.path for where, way in walks(fabric).items()}
-    dead = between_routers(fabric)[4]
+    dead = router_links(fabric)[4]
     fabric.fail(dead)
     fabric.run_until_quiet()
     during = {where: way.path for where, way in walks(fabric).items()}
-    assert not lost(fabric)
+    assert not lost_walks(fabric)
     assert before != during
     fabric.restore(dead)
     fabric.run_until_quiet()
@@ -116,7 +116,7 @@ def test_whatever_happens_what_can_be_reached_is_reached_in_every_layer(seed):
     fabric.run_until_converged()
     dead = set()
     for _ in range(12):
-        link = draw.choice(between_routers(fabric))
+        link = draw.choice(router_links(fabric))
         if link in dead:
             fabric.restore(link)
         else:
@@ -146,10 +146,10 @@ def reaches(near, src, dst):
 
 def test_links_that_are_dead_from_the_beginning_do_not_keep_layers_from_coming_up():
     fabric = Simulator(SLIMFLY, SPEC, random=random.Random(1))
-    fabric.fail(between_routers(fabric)[2])
-    fabric.fail(between_routers(fabric)[9], silent=True)
+    fabric.fail(router_links(fabric)[2])
+    fabric.fail(router_links(fabric)[9], silent=True)
     fabric.run_for(3.0)
-    assert not lost(fabric)
+    assert not lost_walks(fabric)
 
 
 def test_a_daemon_that_starts_again_sets_all_layers_again(fabric):
@@ -168,7 +168,7 @@ def test_a_host_that_is_cut_off_is_refused_in_every_layer(fabric):
     link = next(at for at, (a, _, b, _) in enumerate(SLIMFLY.links.tolist()) if 4 in (a, b))
     fabric.fail(link)
     fabric.run_until_quiet()
-    assert {where[2] for where in lost(fabric) if where[1] != 4} == {4}
+    assert {where[2] for where in lost_walks(fabric) if where[1] != 4} == {4}
     fabric.restore(link)
     fabric.run_until_quiet()
-    assert not lost(fabric)
+    assert not lost_walks(fabric)

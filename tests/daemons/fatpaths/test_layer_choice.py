@@ -61,8 +61,8 @@ class FlowInC(ctypes.Structure):
 
 
 @pytest.fixture(scope="module")
-def in_c(tmp_path_factory):
-    library = tmp_path_factory.mktemp("layers") / "layer_choice.so"
+def library(tmp_path_factory):
+    path = tmp_path_factory.mktemp("layers") / "layer_choice.so"
     command = [
         "cc",
         "-O1",
@@ -74,12 +74,12 @@ def in_c(tmp_path_factory):
         "-xc",
         "-",
         "-o",
-        str(library),
+        str(path),
     ]
     subprocess.run(command, input=IN_C, text=True, check=True)
-    found = ctypes.CDLL(str(library))
-    found.c_next.restype = ctypes.c_uint32
-    return found
+    library = ctypes.CDLL(str(path))
+    library.c_next.restype = ctypes.c_uint32
+    return library
 
 
 def cuts(packets):
@@ -215,7 +215,7 @@ def test_sequence_numbers_are_compared_round_the_corner(a, ahead):
     assert not comes_before(a, a)
 
 
-def test_c_and_python_see_the_same_cuts_and_rounds(in_c):
+def test_c_and_python_see_the_same_cuts_and_rounds(library):
     seen = [0, 0, 0]
     for seed in range(300):
         draw = random.Random(seed)
@@ -232,16 +232,18 @@ def test_c_and_python_see_the_same_cuts_and_rounds(in_c):
                 end = (seq + size) & 0xFFFFFFFF
                 at = at if back else end
                 told = shows_cut(ours, seq, end, reduced)
-                assert told == bool(in_c.c_cut(ctypes.byref(theirs), seq, end, reduced))
+                assert told == bool(library.c_cut(ctypes.byref(theirs), seq, end, reduced))
                 seen[0] += told
             else:
                 ack, echo = (at - draw.choice([0, 1000, 5000])) & 0xFFFFFFFF, draw.random() < 0.6
                 note_acknowledgement(ours, ack)
-                in_c.c_acknowledge(ctypes.byref(theirs), ack)
+                library.c_acknowledge(ctypes.byref(theirs), ack)
                 told = ends_congested_rounds(ours, ack, echo, percent=percent, rounds=wanted)
-                assert told == bool(in_c.c_rounds(ctypes.byref(theirs), ack, echo, percent, wanted))
+                assert told == bool(
+                    library.c_rounds(ctypes.byref(theirs), ack, echo, percent, wanted)
+                )
                 seen[1] += told
-            assert is_drained(ours) == bool(in_c.c_drained(ctypes.byref(theirs)))
+            assert is_drained(ours) == bool(library.c_drained(ctypes.byref(theirs)))
             seen[2] += is_drained(ours)
             assert [int(getattr(ours, name)) for name in FIELDS] == [
                 getattr(theirs, name) for name in FIELDS
@@ -249,7 +251,7 @@ def test_c_and_python_see_the_same_cuts_and_rounds(in_c):
     assert min(seen) > 300
 
 
-def test_c_and_python_take_the_same_layers(in_c):
+def test_c_and_python_take_the_same_layers(library):
     for seed in range(400):
         draw = random.Random(seed)
         layers = draw.randint(1, 63)
@@ -258,9 +260,9 @@ def test_c_and_python_take_the_same_layers(in_c):
         for _ in range(20):
             layer, echo = draw.randrange(layers), draw.random() < 0.5
             note_echo(marks, layer, echo)
-            in_c.c_note(theirs, layer, echo)
+            library.c_note(theirs, layer, echo)
             choice, word = draw.randrange(2), draw.getrandbits(32)
             left = draw.choice([layer, layers, 64])
             taken = next_layer(Choice(choice), marks, layers, left, word)
-            assert taken == in_c.c_next(theirs, word, layers, left, choice)
+            assert taken == library.c_next(theirs, word, layers, left, choice)
             assert marks == list(theirs)

@@ -33,7 +33,7 @@ SPECS = [
 ]
 
 
-def made(name, graph, n, seed=0, *, rho=0.8, **options):
+def make_layers(name, graph, n, seed=0, *, rho=0.8, **options):
     return construction.layers_of(name, graph, LayerOptions(n, rho), rng(seed), **options)
 
 
@@ -66,9 +66,9 @@ def check(graph, found):
 @pytest.mark.slow
 def test_no_layer_loops(spec, name):
     graph = graph_of(spec)
-    found = made(name, graph, 5)
-    assert found.shape == (5, graph.routers, graph.routers)
-    check(graph, found)
+    layers = make_layers(name, graph, 5)
+    assert layers.shape == (5, graph.routers, graph.routers)
+    check(graph, layers)
 
 
 @settings(max_examples=60, deadline=None)
@@ -82,9 +82,9 @@ def test_any_sets_of_arcs_make_layers_without_loops(size, seed, data):
         )
         for _ in range(2)
     ]
-    found = tables(graph, drawn, rng(seed))
-    check(graph, found)
-    for arcs, table in zip(drawn, found[1:], strict=True):
+    next_hops = tables(graph, drawn, rng(seed))
+    check(graph, next_hops)
+    for arcs, table in zip(drawn, next_hops[1:], strict=True):
         far = distances(graph, arcs)
         for src, dst in zip(*np.nonzero((far < layers.UNREACHED) & (far > 0)), strict=True):
             assert len(path(table, src, dst)) - 1 == far[src, dst]  # shortest within the layer
@@ -98,7 +98,7 @@ def test_any_sets_of_arcs_make_layers_without_loops(size, seed, data):
 )
 def test_constructions_have_no_loops_on_any_graph(size, seed, name):
     graph = RouterArrays.of(topology_of(nx.connected_watts_strogatz_graph(size, 4, 0.7, seed=seed)))
-    check(graph, made(name, graph, 4, seed))
+    check(graph, make_layers(name, graph, 4, seed))
 
 
 def test_distances_are_those_of_networkx_on_directed_arcs():
@@ -107,19 +107,17 @@ def test_distances_are_those_of_networkx_on_directed_arcs():
     plain = nx.DiGraph()
     plain.add_nodes_from(range(graph.routers))
     plain.add_edges_from(zip(graph.tail[arcs].tolist(), graph.peer[arcs].tolist(), strict=True))
-    found = distances(graph, arcs)
+    hops = distances(graph, arcs)
     for src in plain:
         expected = nx.single_source_shortest_path_length(plain, src)
-        assert {
-            t: int(found[src, t]) for t in plain if found[src, t] < layers.UNREACHED
-        } == expected
+        assert {t: int(hops[src, t]) for t in plain if hops[src, t] < layers.UNREACHED} == expected
 
 
 @pytest.mark.parametrize("rho", [0.5, 0.8])
 def test_a_random_layer_has_so_many_links_and_joins_all(rho):
     graph = graph_of("slimfly:q=5")
-    found = made("random", graph, 4, rho=rho)
-    for table in found[1:]:
+    layers = make_layers("random", graph, 4, rho=rho)
+    for table in layers[1:]:
         used = {
             (min(u, v), max(u, v))
             for t in range(50)
@@ -137,7 +135,7 @@ def test_next_hops_are_drawn_among_equals():
     """A HyperX has two shortest paths between routers that differ in both coordinates: layers with
     all links differ."""
     graph = graph_of("hyperx:l=2,s=4")
-    counts = distinct_paths(made("random", graph, 8, rho=1.0))
+    counts = distinct_paths(make_layers("random", graph, 8, rho=1.0))
     far = distances(graph, everything(graph))
     assert set(counts[far == 1]) == {1}
     assert set(counts[far == 2]) <= {1, 2}
@@ -150,7 +148,7 @@ def test_in_trees_give_every_pair_of_a_moore_graph_nearly_all_its_paths():
     between neighbours."""
     graph = graph_of("slimfly:q=5")
     far = distances(graph, everything(graph))
-    ours, random = (distinct_paths(made(name, graph, 9)) for name in ("intree", "random"))
+    ours, random = (distinct_paths(make_layers(name, graph, 9)) for name in ("intree", "random"))
     assert ours[far == 2].min() >= 5
     assert ours[far == 2].mean() > 6.5 > random[far == 2].mean()
     assert ours[far == 1].min() == 2  # the other one is 4 links long
@@ -163,7 +161,7 @@ def test_in_trees_are_not_much_longer_than_shortest():
     far = distances(graph, everything(graph))
     lengths = [
         (far[src, dst], len(path(table, src, dst)) - 1)
-        for table in made("intree", graph, 9)
+        for table in make_layers("intree", graph, 9)
         for src in range(50)
         for dst in range(50)
     ]
@@ -175,10 +173,10 @@ def test_in_trees_are_not_much_longer_than_shortest():
 
 def test_the_first_paths_of_overlapping_layers_are_one_link_longer():
     graph = graph_of("slimfly:q=5")
-    found = made("overlap", graph, 6)
+    layers = make_layers("overlap", graph, 6)
     lengths = [
         len(path(table, s, t)) - 1
-        for table in found[1:]
+        for table in layers[1:]
         for s in range(50)
         for t in range(50)
         if s != t
@@ -188,13 +186,13 @@ def test_the_first_paths_of_overlapping_layers_are_one_link_longer():
 
 def test_past_paths_to_a_router_are_a_spanning_tree():
     graph = graph_of("slimfly:q=5")
-    found = made("past-valiant", graph, 4)
-    for table in found[1:]:
+    layers = make_layers("past-valiant", graph, 4)
+    for table in layers[1:]:
         for t in range(50):
             tree = nx.Graph([(u, v) for u, v in enumerate(table[t].tolist()) if u != v])
             assert nx.is_tree(tree)
             assert len(tree) == 50
-    lengths = [len(path(found[1], s, t)) - 1 for s in range(50) for t in range(50) if s != t]
+    lengths = [len(path(layers[1], s, t)) - 1 for s in range(50) for t in range(50) if s != t]
     assert max(lengths) == 4  # up and down a tree of depth 2
     assert np.mean(lengths) > 2.5
 
@@ -202,38 +200,40 @@ def test_past_paths_to_a_router_are_a_spanning_tree():
 def test_past_minimal_is_shortest_paths_whose_ties_differ():
     graph = graph_of("hyperx:l=2,s=4")
     far = distances(graph, everything(graph))
-    found = made("past", graph, 3)
+    layers = make_layers("past", graph, 3)
     assert all(
         len(path(table, s, t)) - 1 == far[s, t]
-        for table in found
+        for table in layers
         for s in range(16)
         for t in range(16)
     )
-    assert (found[0] != found[1]).any()
+    assert (layers[0] != layers[1]).any()
 
 
 def test_compiled_constructions_are_the_same():
     graph = graph_of("slimfly:q=4")
     for name in ("overlap", "intree", "spain", "k-shortest"):
-        assert (made(name, graph, 4) == made(name, graph, 4, accelerate=compiled)).all()
+        assert (
+            make_layers(name, graph, 4) == make_layers(name, graph, 4, accelerate=compiled)
+        ).all()
 
 
 def test_distinct_paths_are_counted_as_sets():
     graph = graph_of("slimfly:q=3")
-    found = made("random", graph, 6, rho=0.7)
-    counts = distinct_paths(found)
+    layers = make_layers("random", graph, 6, rho=0.7)
+    counts = distinct_paths(layers)
     for src in range(18):
         for dst in range(18):
-            expected = len({tuple(path(table, src, dst)) for table in found}) if src != dst else 0
+            expected = len({tuple(path(table, src, dst)) for table in layers}) if src != dst else 0
             assert counts[dst, src] == expected
 
 
 @pytest.mark.parametrize(("make", "line"), [
-    (lambda: made("random", graph_of("slimfly:q=3"), 0, rho=0.5),
+    (lambda: make_layers("random", graph_of("slimfly:q=3"), 0, rho=0.5),
      "layered routing: there can be 1 .. 64 layers, got 0"),
-    (lambda: made("random", graph_of("slimfly:q=3"), 3, rho=1.5),
+    (lambda: make_layers("random", graph_of("slimfly:q=3"), 3, rho=1.5),
      "layered routing: rho must lie in (0, 1], got 1.5"),
-    (lambda: made("random", graph_of("slimfly:q=3"), 3, rho=0.1),
+    (lambda: make_layers("random", graph_of("slimfly:q=3"), 3, rho=0.1),
      "layered routing: no draw of 0.1 of the links joins all routers; raise rho"),
     (lambda: graph_of("dcell:n=3,k=1"),
      "layered routing needs a switch network, and the servers of dcell:n=3,k=1 forward"),

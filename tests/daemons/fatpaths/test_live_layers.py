@@ -21,11 +21,11 @@ CONSTRUCTIONS = ["random", "intree", "past-valiant"]
 def layers_of(spec, name="random", n=4):
     """The graph, its tables as made, and as daemons have them."""
     graph = RouterArrays.of(build(spec))
-    made = construction.layers_of(name, graph, LayerOptions(n), np.random.default_rng(1))
-    return graph, made, LayerTables(packed(made, 30))
+    layers_ = construction.layers_of(name, graph, LayerOptions(n), np.random.default_rng(1))
+    return graph, layers_, LayerTables(packed(layers_, 30))
 
 
-def without(graph, dead):
+def live_neighbours(graph, dead):
     """By router, those to which it has a live link."""
     live = [set() for _ in range(graph.routers)]
     for a, b in zip(graph.tail.tolist(), graph.peer.tolist(), strict=True):
@@ -65,14 +65,14 @@ def walk(found, src, dst):
 @pytest.mark.parametrize("name", CONSTRUCTIONS)
 @pytest.mark.parametrize("spec", SPECS)
 def test_while_all_live_every_hop_is_the_layers_own(spec, name):
-    graph, made, tables = layers_of(spec, name)
+    graph, layers_, tables = layers_of(spec, name)
     assert (tables.first, tables.routers, tables.layers) == (30, graph.routers, 4)
-    live = without(graph, ())
+    live = live_neighbours(graph, ())
     for (layer, t), found in hops(tables, live).items():
         for u in range(graph.routers):
             if u != t:
-                assert found[u] == made[layer, t, u] == tables.hop(layer, t, u)
-                assert tables.intact(layer, t, u, live) == len(path(made[layer], u, t)) - 1
+                assert found[u] == layers_[layer, t, u] == tables.hop(layer, t, u)
+                assert tables.intact(layer, t, u, live) == len(path(layers_[layer], u, t)) - 1
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -82,7 +82,7 @@ def test_whatever_dies_what_can_be_reached_is_reached_without_a_loop(spec, seed)
     draw = random.Random(seed)
     graph, _, tables = layers_of(spec, CONSTRUCTIONS[seed % 3])
     dead = set(draw.sample(links(graph), draw.choice([1, 2, 5, len(links(graph)) // 2])))
-    live = without(graph, dead)
+    live = live_neighbours(graph, dead)
     part = nx.Graph([(a, b) for a, near in enumerate(live) for b in near])
     part.add_nodes_from(range(graph.routers))
     for (_, t), found in hops(tables, live).items():
@@ -99,8 +99,8 @@ def test_who_has_not_heard_of_a_dead_link_takes_part_in_no_loop(spec):
     draw = random.Random(1)
     graph, _, tables = layers_of(spec)
     for a, b in draw.sample(links(graph), 4):
-        live = without(graph, {(a, b)})
-        before, after = hops(tables, without(graph, ())), hops(tables, live)
+        live = live_neighbours(graph, {(a, b)})
+        before, after = hops(tables, live_neighbours(graph, ())), hops(tables, live)
         bare = {
             (layer, t)
             for layer, t in after
@@ -127,7 +127,7 @@ def test_a_detour_is_the_neighbour_whose_intact_path_is_shortest():
     graph, _, tables = layers_of("slimfly:q=5")
     layer, t, u = 1, 7, 30
     (a, b), *_ = tables.links(layer, t, u)
-    live = without(graph, {(min(a, b), max(a, b))})
+    live = live_neighbours(graph, {(min(a, b), max(a, b))})
     lengths = {v: tables.intact(layer, t, v, live) for v in live[u]}
     least = min(links for links in lengths.values() if links >= 0)
     assert lengths[tables.detour(layer, t, u, live)] == least
@@ -138,7 +138,7 @@ def test_layers_that_break_together_take_different_detours():
     graph, _, tables = layers_of("slimfly:q=5", n=9)
     u = 0
     gone = next(b for a, b in links(graph) if a == u)
-    live = without(graph, {(u, gone)})
+    live = live_neighbours(graph, {(u, gone)})
     broken = [
         (layer, t)
         for layer in range(9)

@@ -32,8 +32,8 @@ def own_graph(tmp_path):
 
 
 def paths(topology, spec, src, dst, failed=()):
-    found, options = registry.checked(topology, spec)
-    return found.path(fail_links(topology, list(failed)), options, src, dst)
+    registration, options = registry.checked(topology, spec)
+    return registration.path(fail_links(topology, list(failed)), options, src, dst)
 
 
 def follow_all(topology, spec):
@@ -42,19 +42,19 @@ def follow_all(topology, spec):
     simulator = Simulator(topology, spec)
     simulator.run_until_converged()
     options = registry.scheme(spec)[1]
-    found = scheme.tables(topology, options)
+    tables = scheme.tables(topology, options)
     hosts = [
         [host for _, host, _, _ in topology.ports(node) if host < topology.servers]
         for node in routers(topology)
     ]
-    for src in [each[0] for each in hosts if each]:
-        for dst in [each[-1] for each in hosts if each]:
+    for src in [members[0] for members in hosts if members]:
+        for dst in [members[-1] for members in hosts if members]:
             ways = paths(topology, spec, src, dst)
             if topology.ports(src)[0][1] == topology.ports(dst)[0][1]:
                 assert [way.share for way in ways] == [1.0]
                 continue
             assert [(way.layer, way.share) for way in ways] == [
-                (layer, 1 / len(found)) for layer in range(len(found))
+                (layer, 1 / len(tables)) for layer in range(len(tables))
             ]
             assert len(simulator.walk(src, dst, src).path) == len(ways[0].nodes)
             for way in ways:
@@ -120,11 +120,11 @@ def test_a_host_whose_link_is_dead_has_no_path():
 
 
 def test_tables_are_made_once_for_a_network_and_are_its_seeds():
-    one = registry.scheme("fatpaths:layers=4")[1]
-    assert scheme.tables(SLIMFLY, one) is scheme.tables(fail_links(SLIMFLY, [70]), one)
-    assert scheme.tables(SLIMFLY, one) is scheme.tables(build("slimfly:q=3,p=2"), one)
+    usual = registry.scheme("fatpaths:layers=4")[1]
+    assert scheme.tables(SLIMFLY, usual) is scheme.tables(fail_links(SLIMFLY, [70]), usual)
+    assert scheme.tables(SLIMFLY, usual) is scheme.tables(build("slimfly:q=3,p=2"), usual)
     other = scheme.tables(SLIMFLY, registry.scheme("fatpaths:layers=4,seed=2,rho=0.8")[1])
-    assert (other != scheme.tables(SLIMFLY, one)).any()
+    assert (other != scheme.tables(SLIMFLY, usual)).any()
     sparse = scheme.tables(SLIMFLY, registry.scheme("fatpaths:layers=4,rho=0.4")[1])
     lengths = [
         np.mean([len(path_in(table, 0, t)) for table in each[1:] for t in range(18)])

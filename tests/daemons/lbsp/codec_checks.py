@@ -20,7 +20,7 @@ def takes_anything(codec: ModuleType, payload: bytes) -> None:
     """Any bytes are Garbage, another scheme's message, or one of the codec's, which encodes to
     them."""
     try:
-        found = codec.decode(payload)
+        message = codec.decode(payload)
     except wire.MalformedMessage:
         return
-    assert found is None or codec.encode(found) == payload
+    assert message is None or codec.encode(message) == payload

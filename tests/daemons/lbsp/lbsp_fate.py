@@ -99,38 +99,43 @@ class Fate:
         self.simulator._wire = self.wire
 
     def unreached(self):
-        return unreached(self.simulator, self.dead_links, self.dead_switches)
+        return unreached_pairs(self.simulator, self.dead_links, self.dead_switches)
 
 
-def unreached(simulator, dead_links, dead_switches):
+def unreached_pairs(simulator, dead_links, dead_switches):
     """Pairs of edge switches that an up-down path joins, while not every way that packets may take
     ends there."""
     topology = simulator.topology
     layout, servers = topology.naming.layout, topology.servers
     alive = living(topology, dead_links, dead_switches)
     edges = [
-        at for at in routers(topology) if topology.naming.tier(at) == 1 and at not in dead_switches
+        switch
+        for switch in routers(topology)
+        if topology.naming.tier(switch) == 1 and switch not in dead_switches
     ]
-    found = []
+    pairs = []
     for dst in edges:
         host = next(peer for _, peer, _, _ in topology.ports(dst) if peer < servers)
         address = layout.address(layout.label_of(host))
-        onward = {at: {hop.node for hop in best(simulator.routes(at), address)} for at in alive}
+        onward = {
+            switch: {hop.node for hop in best(simulator.routes(switch), address)}
+            for switch in alive
+        }
         joined = up_down(topology, alive, dst) - {dst}
-        found += [
+        pairs += [
             (src, dst) for src in edges if src in joined and not arrives(src, dst, onward, alive)
         ]
-    return [(topology.naming.name(src), topology.naming.name(dst)) for src, dst in found]
+    return [(topology.naming.name(src), topology.naming.name(dst)) for src, dst in pairs]
 
 
 def living(topology, dead_links, dead_switches):
     """For each switch with power, the neighbours that it has."""
-    found = {at: set() for at in routers(topology) if at not in dead_switches}
+    reached = {switch: set() for switch in routers(topology) if switch not in dead_switches}
     for link, (a, _, b, _) in enumerate(topology.links.tolist()):
-        if topology.level[link] and link not in dead_links and a in found and b in found:
-            found[a].add(b)
-            found[b].add(a)
-    return found
+        if topology.level[link] and link not in dead_links and a in reached and b in reached:
+            reached[a].add(b)
+            reached[b].add(a)
+    return reached
 
 
 def best(routes, address):
@@ -147,24 +152,27 @@ def up_down(topology, alive, dst):
     from which what is above `dst` can be climbed to."""
     tier = topology.naming.tier
     rising = {
-        at: tuple(other for other in near if tier(other) > tier(at)) for at, near in alive.items()
+        switch: tuple(other for other in near if tier(other) > tier(switch))
+        for switch, near in alive.items()
     }
     above = distances(rising, dst).keys()
-    return {at for at in alive if tier(at) == 1 and above & distances(rising, at).keys()}
+    return {
+        switch for switch in alive if tier(switch) == 1 and above & distances(rising, switch).keys()
+    }
 
 
 def arrives(src, dst, onward, alive):
     """Return whether every path that a packet may take from `src` ends at `dst`."""
     state = {}
 
-    def follow(at):
-        if at == dst:
+    def follow(switch):
+        if switch == dst:
             return True
-        if at in state:
-            return state[at]  # False while it is on the way: a loop
-        state[at] = False
-        hops = onward[at]
-        state[at] = bool(hops) and all(hop in alive[at] and follow(hop) for hop in hops)
-        return state[at]
+        if switch in state:
+            return state[switch]  # False while it is on the way: a loop
+        state[switch] = False
+        hops = onward[switch]
+        state[switch] = bool(hops) and all(hop in alive[switch] and follow(hop) for hop in hops)
+        return state[switch]
 
     return follow(src)

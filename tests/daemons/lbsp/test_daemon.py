@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from tests.daemons.lbsp.lbsp_fate import Fate, unreached
+from tests.daemons.lbsp.lbsp_fate import Fate, unreached_pairs
 from weft.daemons.control.hello import Neighbourhood
 from weft.daemons.control.scoped_flooding import Notice
 from weft.daemons.core import wire
@@ -28,7 +28,7 @@ FOUR, EIGHT = build("fattree:k=4"), build("fattree:k=8")
 SHAPE = LbspShape(4, 2, 2)
 
 
-def converged(topology=FOUR, spec="lbsp", **more):
+def converge(topology=FOUR, spec="lbsp", **more):
     simulator = Simulator(topology, spec, **more)
     simulator.run_until_converged()
     return simulator
@@ -38,69 +38,74 @@ def node(name, topology=FOUR):
     return topology.naming.node(name)
 
 
-def known(simulator, name):
-    return [each["link"] for each in simulator.status(node(name, simulator.topology))["failures"]]
+def known_failures(simulator, name):
+    return [
+        failure["link"] for failure in simulator.status(node(name, simulator.topology))["failures"]
+    ]
 
 
 def failures_known(simulator):
     return {
         name
-        for at in routers(simulator.topology)
-        if known(simulator, name := simulator.topology.naming.name(at))
+        for switch in routers(simulator.topology)
+        if known_failures(simulator, name := simulator.topology.naming.name(switch))
     }
 
 
-def expected(topology, at, *dead):
+def expected_routes(topology, switch, *dead):
     """The routes that the pure function gives."""
     shape = LbspShape.of(topology.naming.layout.radices)
     links = [shape.link(*topology.links[topology.link(name)][[0, 2]].tolist()) for name in dead]
     return {
         prefix: route.ports
-        for prefix, route in lbsp.table(shape, shape.position(at), links).items()
+        for prefix, route in lbsp.table(shape, shape.position(switch), links).items()
     }
 
 
-def ports(simulator, at):
+def ports(simulator, switch):
     """The routes of a switch as ports, those of its hosts left out."""
     return {
         prefix: tuple(hop.port for hop in hops)
-        for prefix, hops in simulator.routes(at).items()
+        for prefix, hops in simulator.routes(switch).items()
         if prefix.length < 32
     }
 
 
 @pytest.mark.parametrize("topology", [FOUR, EIGHT])
 def test_all_are_reached_and_the_routes_are_the_tables(topology):
-    simulator = converged(topology)
-    assert not unreached(simulator, set(), set())
-    for at in routers(topology):
-        assert ports(simulator, at) == expected(topology, at)
+    simulator = converge(topology)
+    assert not unreached_pairs(simulator, set(), set())
+    for switch in routers(topology):
+        assert ports(simulator, switch) == expected_routes(topology, switch)
 
 
 @pytest.mark.parametrize("link", ["e1.0-a1.1", "a1.1-c3"])
 @pytest.mark.parametrize("silent", [False, True])
 def test_a_failure_is_told_to_all_whom_it_concerns_and_avoided_and_mended(link, silent):
-    simulator = converged()
+    simulator = converge()
     simulator.run_for(0.1)
     simulator.fail(FOUR.link(link), silent=silent)
     simulator.run_for(0.100 if silent else 0.002)
-    for at in routers(FOUR):
-        if FOUR.naming.tier(at) < 3:
-            if FOUR.naming.tier(at) == 1:
-                assert known(simulator, FOUR.naming.name(at)) == [link]
-            table = expected(FOUR, at, link)
-            assert {prefix: ports(simulator, at)[prefix] for prefix in table} == table
-    assert not unreached(simulator, {FOUR.link(link)}, set())
+    for switch in routers(FOUR):
+        if FOUR.naming.tier(switch) < 3:
+            if FOUR.naming.tier(switch) == 1:
+                assert known_failures(simulator, FOUR.naming.name(switch)) == [link]
+            table = expected_routes(FOUR, switch, link)
+            assert {prefix: ports(simulator, switch)[prefix] for prefix in table} == table
+    assert not unreached_pairs(simulator, {FOUR.link(link)}, set())
     simulator.restore(FOUR.link(link))
     simulator.run_until_converged(within_s=0.2)
     assert not failures_known(simulator)
-    for at in routers(FOUR):
-        for prefix, held in ports(simulator, at).items():
-            assert held == expected(FOUR, at)[covering(prefix, expected(FOUR, at))]
+    for switch in routers(FOUR):
+        for prefix, held in ports(simulator, switch).items():
+            assert (
+                held
+                == expected_routes(FOUR, switch)[covering(prefix, expected_routes(FOUR, switch))]
+            )
 
 
 def test_in_the_end_only_hellos_are_sent():
-    simulator = converged()
+    simulator = converge()
     simulator.run_for(0.5)
     before = simulator.counters["messages"]
     simulator.run_for(3.0)
@@ -110,46 +115,46 @@ def test_in_the_end_only_hellos_are_sent():
 @pytest.mark.parametrize(("link", "count"), [("e1.0-a1.1", 77), ("a1.1-c5", 189)])
 def test_a_failure_is_told_to_those_whom_it_may_concern_and_not_to_all(link, count):
     """Said three times; at k = 8 flooding over three hops would take 230 messages each time."""
-    simulator = converged(EIGHT)
+    simulator = converge(EIGHT)
     simulator.run_for(0.1)
 
-    def told():
-        hellos = sum(simulator.status(at)["hellos_sent"] for at in routers(EIGHT))
+    def notice_count():
+        hellos = sum(simulator.status(switch)["hellos_sent"] for switch in routers(EIGHT))
         return simulator.counters["messages"] - hellos
 
-    before = told()
+    before = notice_count()
     simulator.fail(EIGHT.link(link))
     simulator.run_for(0.5)
-    assert told() - before == 3 * count
-    assert not unreached(simulator, {EIGHT.link(link)}, set())
+    assert notice_count() - before == 3 * count
+    assert not unreached_pairs(simulator, {EIGHT.link(link)}, set())
 
 
 def test_what_failed_is_said_again_before_it_is_forgotten():
-    simulator = converged(spec="lbsp:lifetime_ms=300")
+    simulator = converge(spec="lbsp:lifetime_ms=300")
     simulator.fail(FOUR.link("e1.0-a1.1"))
     for _ in range(20):
         simulator.run_for(0.1)
-        assert known(simulator, "e3.1") == ["e1.0-a1.1"]
+        assert known_failures(simulator, "e3.1") == ["e1.0-a1.1"]
 
 
 def test_what_a_switch_without_power_said_is_forgotten():
-    simulator = converged(spec="lbsp:lifetime_ms=300")
+    simulator = converge(spec="lbsp:lifetime_ms=300")
     simulator.fail(FOUR.link("a1.1-c3"))
     simulator.run_for(0.1)
     simulator.kill(node("c3"))
     simulator.kill(node("a1.1"))
     simulator.run_for(1.0)
-    assert "a1.1-c3" not in known(simulator, "e3.1")
-    assert not unreached(simulator, {FOUR.link("a1.1-c3")}, {node("c3"), node("a1.1")})
+    assert "a1.1-c3" not in known_failures(simulator, "e3.1")
+    assert not unreached_pairs(simulator, {FOUR.link("a1.1-c3")}, {node("c3"), node("a1.1")})
 
 
 def test_a_switch_that_starts_again_is_told_what_failed():
-    simulator = converged()
+    simulator = converge()
     simulator.fail(FOUR.link("e1.0-a1.1"))
     simulator.run_for(0.5)
     simulator.restart(node("e3.1"))
     simulator.run_for(0.02)
-    assert known(simulator, "e3.1") == ["e1.0-a1.1"]
+    assert known_failures(simulator, "e3.1") == ["e1.0-a1.1"]
 
 
 def one_by_one(topology, within_s):
@@ -163,34 +168,35 @@ def test_a_switch_that_starts_sets_no_routes_before_its_neighbours_had_time_to_a
     simulator.fail(FOUR.link("e0.0-a0.0"), silent=True)
     simulator.run_until(0.100)
     assert not ports(simulator, node("e0.0"))
-    assert known(simulator, "e3.0") == []
+    assert known_failures(simulator, "e3.0") == []
     simulator.run_until(0.200)
-    assert ports(simulator, node("e0.0")) == expected(FOUR, node("e0.0"), "e0.0-a0.0")
-    assert known(simulator, "e3.0") == []
+    assert ports(simulator, node("e0.0")) == expected_routes(FOUR, node("e0.0"), "e0.0-a0.0")
+    assert known_failures(simulator, "e3.0") == []
     simulator.run_until(1.010)
-    assert known(simulator, "e3.0") == ["e0.0-a0.0"]
+    assert known_failures(simulator, "e3.0") == ["e0.0-a0.0"]
 
 
 def test_a_network_that_begins_switch_after_switch_is_not_flooded():
     simulator = Simulator(EIGHT, "lbsp", starts_s=one_by_one(EIGHT, 0.6))
     simulator.run_until_converged(within_s=2.0, every_s=0.05)
-    hellos = sum(simulator.status(at)["hellos_sent"] for at in routers(EIGHT))
+    hellos = sum(simulator.status(switch)["hellos_sent"] for switch in routers(EIGHT))
     assert simulator.counters["messages"] == hellos
 
 
 def test_a_lost_message_is_made_good_within_a_few_hellos():
-    simulator = converged(
+    simulator = converge(
         wire=Wire(loss_fraction=0.2), random=random.Random(5), spec="lbsp:hello_ms=30,dead=12"
     )
     simulator.fail(FOUR.link("a1.1-c3"))
     simulator.run_for(0.100)
     assert all(
-        known(simulator, name) == ["a1.1-c3"] for name in ("a0.1", "a2.1", "a3.1", "e0.0", "e2.1")
+        known_failures(simulator, name) == ["a1.1-c3"]
+        for name in ("a0.1", "a2.1", "a3.1", "e0.0", "e2.1")
     )
 
 
 def test_degraded_links_are_avoided_while_others_are_left():
-    simulator = converged()
+    simulator = converge()
     edge, link = node("e1.0"), FOUR.link("e1.0-a1.1")
     port = next(port for port, _, _, at in FOUR.ports(edge) if at == link)
     simulator.tell(edge, LinkDegraded(port, True))
@@ -198,17 +204,17 @@ def test_degraded_links_are_avoided_while_others_are_left():
     assert simulator.status(node("e3.0"))["failures"] == [
         {"link": "e1.0-a1.1", "type": 1, "degraded": True}
     ]
-    assert not unreached(simulator, {link}, set())
+    assert not unreached_pairs(simulator, {link}, set())
     simulator.fail(FOUR.link("e1.0-a1.0"))
     simulator.run_for(0.010)
-    assert not unreached(simulator, {FOUR.link("e1.0-a1.0")}, set())
+    assert not unreached_pairs(simulator, {FOUR.link("e1.0-a1.0")}, set())
     simulator.tell(edge, LinkDegraded(port, False))
     simulator.restore(FOUR.link("e1.0-a1.0"))
     simulator.run_until_converged(within_s=0.2)
 
 
 def test_a_destination_without_a_whole_group_is_told():
-    simulator, notes = converged(EIGHT), []
+    simulator, notes = converge(EIGHT), []
     simulator.on_action = lambda now, at, action: (
         notes.append((EIGHT.naming.name(at), action.text)) if isinstance(action, Note) else None
     )
@@ -248,10 +254,13 @@ def test_the_hosts_of_an_edge_switch_follow_their_carrier():
 
 def alone(name, states=False):
     """The machine of one switch, without neighbours that answer."""
-    at = node(name)
-    view = configure(FOUR, "lbsp")[at]
+    switch = node(name)
+    view = configure(FOUR, "lbsp")[switch]
     return Lbsp(
-        Neighbourhood(at, dict(view.ports), incarnation=1), SHAPE, view.candidates, incarnation=1
+        Neighbourhood(switch, dict(view.ports), incarnation=1),
+        SHAPE,
+        view.candidates,
+        incarnation=1,
     )
 
 
@@ -267,23 +276,23 @@ def port_to(name, other):
 def test_aggregation_switches_that_choose_alike_change_state_together():
     """Section 5.1; at k = 8 a0.0 and a0.2 do, and a0.1 and a0.3."""
     shape = LbspShape(8, 4, 4)
-    at = EIGHT.naming.node("a0.0")
-    view = configure(EIGHT, "lbsp")[at]
-    machine = Lbsp(Neighbourhood(at, dict(view.ports), incarnation=1), shape, (), incarnation=1)
+    switch = EIGHT.naming.node("a0.0")
+    view = configure(EIGHT, "lbsp")[switch]
+    machine = Lbsp(Neighbourhood(switch, dict(view.ports), incarnation=1), shape, (), incarnation=1)
     machine.start(0.0)
     edge, port = shape.node(SwitchPosition(EDGE, 0, 0)), 0
 
     def hear(number, state, sequence):
         origin = shape.node(SwitchPosition(AGGREGATION, 0, number))
-        payload = messages.encode(Notice(edge, at, origin, sequence, 1000, 0, Crowding(state)))
+        payload = messages.encode(Notice(edge, switch, origin, sequence, 1000, 0, Crowding(state)))
         return list(machine.receive(payload, port, 0.1))
 
     assert hear(1, 1, 1) == []
     assert hear(2, 1, 1) == [SetQueueState(1)]
     assert hear(2, 1, 2) == []
-    told = machine.event(QueuesCall(2), 0.2)
-    assert told[0] == SetQueueState(0)
-    assert [send.port for send in told[1:]] == [0, 1, 2, 3]
+    actions = machine.event(QueuesCall(2), 0.2)
+    assert actions[0] == SetQueueState(0)
+    assert [send.port for send in actions[1:]] == [0, 1, 2, 3]
     assert hear(2, 2, 3) == [SetQueueState(2)]
     assert [
         action for action in machine.event(QueuesCall(0), 0.3) if isinstance(action, SetQueueState)
@@ -296,25 +305,25 @@ def test_aggregation_switches_that_choose_alike_change_state_together():
 
 @pytest.mark.slow
 def test_states_cross_the_edge_switches_of_a_pod_and_go_no_further():
-    simulator = converged(EIGHT)
-    at = node("a0.0", EIGHT)
+    simulator = converge(EIGHT)
+    switch = node("a0.0", EIGHT)
 
-    def crowded(state):
-        simulator.tell(at, QueuesCall(state))
+    def crowded_groups(state):
+        simulator.tell(switch, QueuesCall(state))
         simulator.run_for(0.001)
         return {
-            EIGHT.naming.name(one)
-            for one in routers(EIGHT)
-            if simulator.node(one).capability(SimulatedQueueStates).state == state
+            EIGHT.naming.name(router)
+            for router in routers(EIGHT)
+            if simulator.node(router).capability(SimulatedQueueStates).state == state
         }
 
-    assert crowded(1) == {"a0.0", "a0.2"}
+    assert crowded_groups(1) == {"a0.0", "a0.2"}
     simulator.run_for(7.0)
     assert {
         simulator.node(node(name, EIGHT)).capability(SimulatedQueueStates).state
         for name in ("a0.0", "a0.2")
     } == {1}
-    assert len(crowded(0)) == 80
+    assert len(crowded_groups(0)) == 80
 
 
 def test_an_edge_switch_takes_the_state_that_its_queues_call_for_and_passes_on_those_of_others():

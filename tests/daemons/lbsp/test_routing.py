@@ -39,12 +39,12 @@ class Tables:
             self.made[at] = lbsp.table(self.shape, at, self.dead, self.degraded)
         return self.made[at]
 
-    def ports(self, at, dst):
+    def ports(self, position, dst):
         """Where `at` sends what is for host `dst`."""
         address = self.shape.layout.address(self.shape.layout.label_of(dst))
-        prefix = max((p for p in self[at] if p.holds(address)), key=lambda p: p.length)
-        columns = self[at][prefix].columns
-        return columns[self.shape.link_group(at.tier, dst) % len(columns)]
+        prefix = max((p for p in self[position] if p.holds(address)), key=lambda p: p.length)
+        columns = self[position][prefix].columns
+        return columns[self.shape.link_group(position.tier, dst) % len(columns)]
 
     def paths(self, src, dst):
         """All paths that packets take between two hosts, as links; a packet that has nowhere to go
@@ -54,27 +54,27 @@ class Tables:
     def edge(self, host):
         return SwitchPosition(EDGE, *self.shape.layout.label_of(host)[:2])
 
-    def onward(self, at, dst, links, visited):
-        assert at not in visited, f"loop at {at}"
-        if at == self.edge(dst):
+    def onward(self, position, dst, links, visited):
+        assert position not in visited, f"loop at {position}"
+        if position == self.edge(dst):
             yield links
             return
-        ports = self.ports(at, dst)
-        assert ports, f"nowhere to go from {at} to {dst}"
+        ports = self.ports(position, dst)
+        assert ports, f"nowhere to go from {position} to {dst}"
         assert len(set(ports)) == len(ports)
-        first = self.shape.down_ports(at.tier)
+        first = self.shape.down_ports(position.tier)
         for port in ports:
-            if at.tier != CORE and port >= first:
-                link = Uplink(at, port - first)
-                yield from self.onward(link.upper, dst, (*links, link), (*visited, at))
+            if position.tier != CORE and port >= first:
+                link = Uplink(position, port - first)
+                yield from self.onward(link.upper, dst, (*links, link), (*visited, position))
             else:
                 below = (
-                    SwitchPosition(AGGREGATION, port, at.number)
-                    if at.tier == CORE
-                    else SwitchPosition(EDGE, at.pod, port)
+                    SwitchPosition(AGGREGATION, port, position.number)
+                    if position.tier == CORE
+                    else SwitchPosition(EDGE, position.pod, port)
                 )
-                link = Uplink(below, at.pod if at.tier == CORE else at.number)
-                yield from self.onward(below, dst, (*links, link), (*visited, at))
+                link = Uplink(below, position.pod if position.tier == CORE else position.number)
+                yield from self.onward(below, dst, (*links, link), (*visited, position))
 
 
 def all_paths(shape, src, dst):
@@ -99,12 +99,12 @@ def all_paths(shape, src, dst):
 
 def hosts_apart(shape, draw, count):
     """Pairs of hosts behind different edge switches."""
-    found = []
-    while len(found) < count:
+    rows = []
+    while len(rows) < count:
         src, dst = draw.randrange(shape.servers), draw.randrange(shape.servers)
         if src // shape.hosts != dst // shape.hosts:
-            found.append((src, dst))
-    return found
+            rows.append((src, dst))
+    return rows
 
 
 def every_pair(shape):
@@ -125,15 +125,15 @@ def test_switches_and_links_are_those_of_the_topology(shape):
         f"fattree:k={2 * shape.d},pods={shape.pods},oversubscription={shape.hosts // shape.d}"
     )
     assert topology.servers == shape.servers
-    found = set()
+    ports = set()
     for a, port, b, far in topology.links[topology.level > 0].tolist():
         link = shape.link(a, b)
         assert shape.link(b, a) == link
         assert (shape.node(link.lower), shape.node(link.upper)) == (a, b)
         assert port == shape.down_ports(link.lower.tier) + link.up
         assert far == (link.lower.number if link.lower.tier == EDGE else link.lower.pod)
-        found.add(link)
-    assert sorted(found) == shape.links()
+        ports.add(link)
+    assert sorted(ports) == shape.links()
     with pytest.raises(ValueError, match="no link joins"):
         shape.link(shape.servers, shape.servers + 1)
 
@@ -190,7 +190,9 @@ def test_a_failure_below_affects_one_range_and_its_type():
         assert prefixes == (
             {EIGHT.layout.prefix((7, 3))} if at.tier == EDGE and at != failed.lower else set()
         )
-    assert [route.columns for route in beyond(EIGHT, failed.lower, [failed])] == [((4, 6), (4, 6))]
+    assert [route.columns for route in outer_routes(EIGHT, failed.lower, [failed])] == [
+        ((4, 6), (4, 6))
+    ]
 
 
 def test_a_failed_link_of_an_edge_switch_reroutes_three_per_cent_of_all_pairs():
@@ -228,15 +230,15 @@ def test_after_the_failure_of_any_switch_every_pair_has_a_whole_path_group():
                 check_symmetric(tables, src, dst)
 
 
-def beyond(shape, at, dead, degraded=()):
+def outer_routes(shape, position, dead, degraded=()):
     """The routes of a switch to what lies beyond its own range."""
-    table = lbsp.table(shape, at, dead, degraded)
-    assert table.pop(shape.own_range(at)) == lbsp.NOWHERE
+    table = lbsp.table(shape, position, dead, degraded)
+    assert table.pop(shape.own_range(position)) == lbsp.NOWHERE
     return list(table.values())
 
 
-def dead_switch(shape, at):
-    return [link for link in shape.links() if at in (link.lower, link.upper)]
+def dead_switch(shape, position):
+    return [link for link in shape.links() if position in (link.lower, link.upper)]
 
 
 def check_symmetric(tables, src, dst):
@@ -271,20 +273,26 @@ def test_whoever_is_still_connected_is_reached_and_nothing_goes_round(shape, rou
 
 def test_a_route_without_an_intact_group_says_so():
     """With a link of each group of an edge switch gone, its packets take what works."""
-    at = SwitchPosition(EDGE, 0, 0)
-    routes = beyond(EIGHT, at, [Uplink(at, 0), Uplink(at, 1)])
+    position = SwitchPosition(EDGE, 0, 0)
+    routes = outer_routes(EIGHT, position, [Uplink(position, 0), Uplink(position, 1)])
     assert {route.symmetric for route in routes} == {False}
     assert {route.columns for route in routes} == {((6, 7), (6, 7))}
-    assert all(route.symmetric for route in beyond(EIGHT, at, [Uplink(at, 0), Uplink(at, 2)]))
-    assert {route.ports for route in beyond(EIGHT, at, [Uplink(at, u) for u in range(4)])} == {()}
+    assert all(
+        route.symmetric
+        for route in outer_routes(EIGHT, position, [Uplink(position, 0), Uplink(position, 2)])
+    )
+    assert {
+        route.ports
+        for route in outer_routes(EIGHT, position, [Uplink(position, u) for u in range(4)])
+    } == {()}
 
 
 def test_a_degraded_link_is_left_as_a_failed_one_is_but_only_while_there_is_an_alternative():
     slow = Uplink(SwitchPosition(EDGE, 5, 2), 1)
     for src, dst in [(0, EIGHT.servers // 8 * 5 + 9), (EIGHT.servers // 8 * 5 + 9, 1)]:
         check_symmetric(Tables(EIGHT, degraded=[slow]), src, dst)
-    at = SwitchPosition(EDGE, 0, 0)
-    both = beyond(EIGHT, at, [Uplink(at, 1)], [Uplink(at, 2)])
+    position = SwitchPosition(EDGE, 0, 0)
+    both = outer_routes(EIGHT, position, [Uplink(position, 1)], [Uplink(position, 2)])
     assert {route.columns for route in both} == {((4, 6), (4, 6))}
     assert all(route.symmetric for route in both)
 

@@ -20,7 +20,7 @@ DCELL = build("dcell:n=4,k=1")
 FICONN = build("ficonn:n=4,k=2")
 
 
-def converged(topology, spec="pr-gpi", **options):
+def converge(topology, spec="pr-gpi", **options):
     simulator = Simulator(topology, spec, **options)
     simulator.run_until_converged()
     return simulator
@@ -61,8 +61,8 @@ def expected_hops(topology, method, dead):
     policy = proxy.Policy(method, 1, False)
 
     def hops(src, dst):
-        at = proxy.parting(network.t, src, dst)
-        return proxy.search(tables, policy, proxy.shortest_first, at, dead, 1, room)[0]
+        pair_split = proxy.parting(network.t, src, dst)
+        return proxy.search(tables, policy, proxy.shortest_first, pair_split, dead, 1, room)[0]
 
     return hops
 
@@ -78,7 +78,7 @@ def found_hops(simulator, src, dst):
 @pytest.mark.slow
 def test_every_path_is_as_long_as_the_search_says_and_none_is_lost(name, spec, failed):
     topology = build(spec)
-    simulator = converged(topology, f"{name}:probes_per_s=100,urgent_per_s=100")
+    simulator = converge(topology, f"{name}:probes_per_s=100,urgent_per_s=100")
     links = random.Random(2).sample(range(len(topology.links)), round(failed * len(topology.links)))
     for link in links:
         simulator.fail(link)
@@ -88,7 +88,7 @@ def test_every_path_is_as_long_as_the_search_says_and_none_is_lost(name, spec, f
     assert [found_hops(simulator, *pair) for pair in pairs] == [hops(*pair) for pair in pairs]
 
 
-def loaded(simulator, topology, seed):
+def load_ports(simulator, topology, seed):
     """Load each port of each server at random, at least twice as much as the next lower load, and
     return it by channel."""
     network, draw = topology.naming.network, random.Random(seed)
@@ -108,13 +108,13 @@ def test_under_load_each_choice_rule_takes_what_the_search_takes(spec, choice):
     """CCRDN 5.4.  A path is not left for one that is as loaded and shorter, so lengths count where
     they come first."""
     topology = build(spec)
-    simulator = converged(
+    simulator = converge(
         topology,
         f"pr-gpe:probes_per_s=1000,urgent_per_s=100,wakes_per_s=1000,refresh_ms=300,choice={choice}",
     )
     network, load, pairs = (
         topology.naming.network,
-        loaded(simulator, topology, 1),
+        load_ports(simulator, topology, 1),
         some_pairs(topology, 60),
     )
     use(simulator, pairs)
@@ -124,13 +124,13 @@ def test_under_load_each_choice_rule_takes_what_the_search_takes(spec, choice):
     )
     policy, others = proxy.Policy(proxy.GP_E, 1, False, choice == proxy.DR_FIRST), 0
     for src, dst in pairs:
-        at = proxy.parting(network.t, src, dst)
-        hops, chosen = proxy.search(
-            tables, policy, proxy.cost_of(choice), at, load, proxy.NEVER, room
+        pair_split = proxy.parting(network.t, src, dst)
+        hops, proxy_number = proxy.search(
+            tables, policy, proxy.cost_of(choice), pair_split, load, proxy.NEVER, room
         )
         route = list(simulator.walk(src, dst).path)
         assert bottleneck(network, load, route) == bottleneck(
-            network, load, proxy.route(network.rule, network.t, src, dst, chosen)
+            network, load, proxy.route(network.rule, network.t, src, dst, proxy_number)
         )
         if choice != proxy.LEAST_LOADED:
             assert len(route) - 1 == hops
@@ -138,7 +138,7 @@ def test_under_load_each_choice_rule_takes_what_the_search_takes(spec, choice):
             tables,
             policy._replace(dr_first=False),
             proxy.shortest_first,
-            at,
+            pair_split,
             load,
             proxy.NEVER,
             room,
@@ -155,7 +155,7 @@ def bottleneck(network, load, route):
 def test_with_dr_first_near_pairs_leave_dr_only_while_it_is_dead():
     topology, simulator = (
         build("dcell:n=4,k=1"),
-        converged(build("dcell:n=4,k=1"), "pr-gpe:choice=2,urgent_per_s=100"),
+        converge(build("dcell:n=4,k=1"), "pr-gpe:choice=2,urgent_per_s=100"),
     )
     network = topology.naming.network
     src = 0
@@ -177,7 +177,7 @@ def test_with_dr_first_near_pairs_leave_dr_only_while_it_is_dead():
 
 
 def test_the_first_packet_goes_by_dr_at_once():
-    simulator = converged(FICONN)
+    simulator = converge(FICONN)
     walk = simulator.send(3, 40)
     network = FICONN.naming.network
     assert list(walk.path) == proxy.route(network.rule, network.t, 3, 40, -1)
@@ -195,7 +195,7 @@ def a_proxied_pair(simulator, pairs):
 @pytest.mark.parametrize("silent", [False, True])
 @pytest.mark.slow
 def test_a_dead_link_far_from_the_source_is_left_within_the_time_of_its_detection(silent):
-    simulator = converged(FICONN)
+    simulator = converge(FICONN)
     pairs = some_pairs(FICONN, 100)
     use(simulator, pairs)
     src, dst, path = a_proxied_pair(simulator, pairs)
@@ -215,7 +215,7 @@ def bridge(topology, path):
 
 @pytest.mark.slow
 def test_both_directions_leave_a_link_when_the_first_of_its_ends_misses_the_other():
-    simulator, downs, apart = converged(FICONN), [], 0
+    simulator, downs, apart = converge(FICONN), [], 0
     simulator.on_action = lambda now, node, action: (
         downs.append(now) if isinstance(action, Note) and "down: silent" in action.text else None
     )
@@ -241,7 +241,7 @@ def test_both_directions_leave_a_link_when_the_first_of_its_ends_misses_the_othe
 
 
 def test_a_source_leaves_its_own_dead_link_also_where_it_never_asked():
-    simulator = converged(DCELL, "pr-gpi:refresh_ms=60000,idle_s=3600")
+    simulator = converge(DCELL, "pr-gpi:refresh_ms=60000,idle_s=3600")
     use(simulator, [(0, 5)], 1.0)
     assert simulator.walk(0, 5).path == (0, 4, 5)
     simulator.protocol(0)._probes._passed.clear()  # as if no question had left yet
@@ -251,7 +251,7 @@ def test_a_source_leaves_its_own_dead_link_also_where_it_never_asked():
 
 
 def test_a_refused_packet_makes_the_source_choose_anew():
-    simulator = converged(DCELL, "pr-gpi:refresh_ms=60000,idle_s=3600")
+    simulator = converge(DCELL, "pr-gpi:refresh_ms=60000,idle_s=3600")
     use(simulator, [(0, 19)], 1.0)
     near, link = bridge(DCELL, simulator.walk(0, 19).path)
     simulator.protocol(near)._probes._passed.clear()  # it does not know whose questions have passed
@@ -264,7 +264,7 @@ def test_a_refused_packet_makes_the_source_choose_anew():
 
 
 def test_a_question_that_another_one_has_answered_may_be_lost():
-    simulator = converged(DCELL, "pr-gpi:refresh_ms=60000")
+    simulator = converge(DCELL, "pr-gpi:refresh_ms=60000")
     use(simulator, [(0, 19)], 1.0)
     source = simulator.protocol(0)
     paths = source._paths[19]
@@ -278,7 +278,7 @@ def test_a_question_that_another_one_has_answered_may_be_lost():
 
 
 def test_a_path_that_is_whole_again_is_taken_again():
-    simulator = converged(DCELL)
+    simulator = converge(DCELL)
     use(simulator, [(0, 19)], 1.0)
     before = simulator.walk(0, 19).path
     _, link = bridge(DCELL, before)
@@ -293,9 +293,9 @@ def test_a_path_that_is_whole_again_is_taken_again():
 @pytest.mark.slow
 def test_tables_at_proxies_save_messages_and_lose_no_pair():
     """Links within proxies' copies die; everybody asks his paths."""
-    found = {}
+    numbers = {}
     for table_ms in (0, 500):
-        simulator = converged(FICONN, f"pr-gpe:probes_per_s=50,urgent_per_s=50,table_ms={table_ms}")
+        simulator = converge(FICONN, f"pr-gpe:probes_per_s=50,urgent_per_s=50,table_ms={table_ms}")
         pairs = some_pairs(FICONN, 200)
         for link in random.Random(3).sample(range(len(FICONN.links)), 10):
             simulator.fail(link)
@@ -304,18 +304,18 @@ def test_tables_at_proxies_save_messages_and_lose_no_pair():
         before = simulator.counters["messages"]
         use(simulator, pairs, for_s=4.0)
         asked = sum(simulator.status(node)["probes_sent"] for node in range(FICONN.servers)) - asked
-        found[table_ms] = (
+        numbers[table_ms] = (
             simulator.counters["messages"] - before,
             {p for p in pairs if simulator.walk(*p).lost},
             asked,
         )
-    (messages, lost, _), (fewer, lost_with, _) = found[0], found[500]
+    (messages, lost, _), (fewer, lost_with, _) = numbers[0], numbers[500]
     assert lost_with == lost
     assert fewer < messages
 
 
 def test_what_is_not_used_is_forgotten_and_asked_no_more():
-    simulator = converged(DCELL, "pr-gpi:idle_s=2")
+    simulator = converge(DCELL, "pr-gpi:idle_s=2")
     use(simulator, [(0, 19)], 1.0)
     assert "h19" in simulator.status(0)["destinations"]
     simulator.run_for(3)
@@ -327,7 +327,7 @@ def test_what_is_not_used_is_forgotten_and_asked_no_more():
 
 def test_questions_are_limited():
     """Whatever happens: here a source's own links flap, and all of its destinations are in use."""
-    simulator = converged(FICONN, "pr-gpe:probes_per_s=3,urgent_per_s=2,hold_ms=1")
+    simulator = converge(FICONN, "pr-gpe:probes_per_s=3,urgent_per_s=2,hold_ms=1")
     began = simulator.now
     for turn in range(20):
         use(simulator, [(0, dst) for dst in range(12, 48)], 0.5)
@@ -379,7 +379,7 @@ KINDS = [
 def test_what_the_search_still_connects_has_a_way_again(kind):
     """After each kind of failure, within 150 ms where one question or none is enough, a second
     where more are."""
-    simulator = converged(FICONN)
+    simulator = converge(FICONN)
     pairs = some_pairs(FICONN, 60)
     use(simulator, pairs)
     _, _, path = a_proxied_pair(simulator, pairs)
@@ -406,7 +406,7 @@ def lost_after(simulator, pairs, seconds):
 def test_a_link_that_flaps_is_left_alone(most_hold_ms, most_changes):
     """It dies for 100 ms in every 400 ms, for 15 s; the source returns to it ever more seldom, as
     far as it may."""
-    simulator = converged(DCELL, f"pr-gpi:probes_per_s=20,most_hold_ms={most_hold_ms}")
+    simulator = converge(DCELL, f"pr-gpi:probes_per_s=20,most_hold_ms={most_hold_ms}")
     use(simulator, [(0, 19)], 1.0)
     _, link = bridge(DCELL, simulator.walk(0, 19).path)
     for _ in range(38):
@@ -424,7 +424,7 @@ def test_false_alarms_do_not_feed_on_themselves():
     makes sources ask no more than their budgets allow, and when it is over everything is as
     before."""
     draw = random.Random(5)
-    simulator = converged(FICONN)
+    simulator = converge(FICONN)
     pairs = some_pairs(FICONN, 300)
     use(simulator, pairs, 1.0)
     for _ in range(100):
@@ -432,9 +432,9 @@ def test_false_alarms_do_not_feed_on_themselves():
             simulator.stall(node, 0.12)
         use(simulator, pairs, 0.02, 0.02)
     seconds = simulator.now
-    told = [simulator.status(node) for node in range(FICONN.servers)]
-    assert sum(row["downs"] for row in told) > 100
-    assert max(row["probes_sent"] for row in told) <= (2 + 2) * (seconds + BURST_S)
+    status = [simulator.status(node) for node in range(FICONN.servers)]
+    assert sum(row["downs"] for row in status) > 100
+    assert max(row["probes_sent"] for row in status) <= (2 + 2) * (seconds + BURST_S)
     assert not lost_after(simulator, pairs, 1.0)
 
 
@@ -444,7 +444,7 @@ def test_no_packet_ever_runs_in_circles(topology):
     """Links, servers and daemons die, in silence or not, and come back, while questions and hellos
     are lost: at no instant do the tables lead a packet to where it has been."""
     draw = random.Random(7)
-    simulator = converged(
+    simulator = converge(
         topology, wire=Wire(loss_fraction=0.02, jitter_s=1e-4), random=random.Random(3)
     )
     pairs = some_pairs(topology, 60)

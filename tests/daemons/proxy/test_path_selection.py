@@ -15,79 +15,81 @@ def paths(cost=shortest_first, most_hold_s=30.0, **given):
     return Paths(9, 0x0A000009, ways, NEAR, settings, **given)
 
 
-def connected(of, **loads):
+def connect(selection, **loads):
     for name, load in loads.items():
-        of.connected(of.candidates[{"near": NEAR, "far": FAR, "farther": FARTHER}[name]], load)
+        selection.connected(
+            selection.candidates[{"near": NEAR, "far": FAR, "farther": FARTHER}[name]], load
+        )
 
 
-def asked(paths):
+def path_numbers(paths):
     return [path.number for path in paths]
 
 
 def test_only_what_is_no_longer_is_worth_asking_unless_nothing_is_known():
-    one = paths()
-    assert asked(one.worth_asking()) == [NEAR, FAR]
-    one.refreshed_s = 0.0
-    assert asked(one.worth_asking()) == [NEAR, FAR, FARTHER]
-    connected(one, near=0)
-    assert asked(one.worth_asking()) == [NEAR, FAR]
+    candidates = paths()
+    assert path_numbers(candidates.worth_asking()) == [NEAR, FAR]
+    candidates.refreshed_s = 0.0
+    assert path_numbers(candidates.worth_asking()) == [NEAR, FAR, FARTHER]
+    connect(candidates, near=0)
+    assert path_numbers(candidates.worth_asking()) == [NEAR, FAR]
 
 
 def test_while_nothing_is_known_a_few_are_asked_at_a_time_the_present_way_first():
-    one = paths()
-    assert asked(one.next_to_ask(2, now=1.0)) == [NEAR, FAR]
-    one.broke(one.candidates[NEAR], now=1.0)
-    one.choose(1.0)
-    one.candidates[FAR].asking = ROUTINE
-    one.candidates[FARTHER].asking = URGENT
-    assert asked(one.next_to_ask(2, now=1.0)) == [FAR]
-    connected(one, far=0)
-    assert one.next_to_ask(2, now=1.0) == []
+    candidates = paths()
+    assert path_numbers(candidates.next_to_ask(2, now=1.0)) == [NEAR, FAR]
+    candidates.broke(candidates.candidates[NEAR], now=1.0)
+    candidates.choose(1.0)
+    candidates.candidates[FAR].asking = ROUTINE
+    candidates.candidates[FARTHER].asking = URGENT
+    assert path_numbers(candidates.next_to_ask(2, now=1.0)) == [FAR]
+    connect(candidates, far=0)
+    assert candidates.next_to_ask(2, now=1.0) == []
 
 
 def test_the_shortest_is_taken_and_of_those_the_least_loaded():
-    one = paths()
-    connected(one, near=9_000, far=100, farther=0)
-    assert one.choose(1.0)
-    assert one.current.number == FAR
+    candidates = paths()
+    connect(candidates, near=9_000, far=100, farther=0)
+    assert candidates.choose(1.0)
+    assert candidates.current.number == FAR
 
 
 def test_another_rule_takes_another():
-    one = paths(least_loaded_first)
-    connected(one, near=9_000, far=5_000, farther=0)
-    assert one.choose(1.0)
-    assert one.current.number == FARTHER
+    candidates = paths(least_loaded_first)
+    connect(candidates, near=9_000, far=5_000, farther=0)
+    assert candidates.choose(1.0)
+    assert candidates.current.number == FARTHER
 
 
 def test_where_load_counts_first_all_that_may_be_less_loaded_are_worth_asking():
-    one = paths(least_loaded_first)
-    assert asked(one.worth_asking()) == [NEAR, FAR, FARTHER]
-    one.refreshed_s = 0.0
-    connected(one, near=7)
-    assert asked(one.worth_asking()) == [NEAR, FAR, FARTHER]
-    connected(one, near=0)  # a longer one cannot be better
-    assert asked(one.worth_asking()) == [NEAR, FAR]
+    candidates = paths(least_loaded_first)
+    assert path_numbers(candidates.worth_asking()) == [NEAR, FAR, FARTHER]
+    candidates.refreshed_s = 0.0
+    connect(candidates, near=7)
+    assert path_numbers(candidates.worth_asking()) == [NEAR, FAR, FARTHER]
+    connect(candidates, near=0)  # a longer one cannot be better
+    assert path_numbers(candidates.worth_asking()) == [NEAR, FAR]
 
 
 def test_with_direct_first_others_are_used_and_asked_about_only_while_it_is_not_connected():
-    one = paths(direct_first=True)
-    assert asked(one.worth_asking()) == [NEAR]
-    connected(one, near=9_000, far=0)
-    assert not one.choose(1.0)
-    one.refreshed_s = 1.0
-    assert asked(one.worth_asking()) == [NEAR]
-    one.broke(one.candidates[NEAR], now=1.0)
-    assert one.choose(1.0)
-    assert one.current.number == FAR
-    assert asked(one.worth_asking()) == [NEAR, FAR]
-    connected(one, near=9_000)
-    assert not one.choose(1.1)  # it is held down
-    assert one.choose(2.0)
-    assert one.current.number == NEAR
+    candidates = paths(direct_first=True)
+    assert path_numbers(candidates.worth_asking()) == [NEAR]
+    connect(candidates, near=9_000, far=0)
+    assert not candidates.choose(1.0)
+    candidates.refreshed_s = 1.0
+    assert path_numbers(candidates.worth_asking()) == [NEAR]
+    candidates.broke(candidates.candidates[NEAR], now=1.0)
+    assert candidates.choose(1.0)
+    assert candidates.current.number == FAR
+    assert path_numbers(candidates.worth_asking()) == [NEAR, FAR]
+    connect(candidates, near=9_000)
+    assert not candidates.choose(1.1)  # it is held down
+    assert candidates.choose(2.0)
+    assert candidates.current.number == NEAR
 
 
 def test_with_direct_first_it_is_asked_about_again_also_where_it_is_longer():
-    one = Paths(
+    candidates = Paths(
         9,
         9,
         [(5, NEAR), (3, FAR)],
@@ -95,46 +97,46 @@ def test_with_direct_first_it_is_asked_about_again_also_where_it_is_longer():
         SimpleNamespace(cost=shortest_first, hold_s=0.5, most_hold_s=30.0),
         direct_first=True,
     )
-    one.refreshed_s = 0.0
-    connected(one, far=0)
-    one.broke(one.candidates[NEAR], now=1.0)
-    assert one.choose(1.0)
-    assert asked(one.worth_asking()) == [NEAR, FAR]
+    candidates.refreshed_s = 0.0
+    connect(candidates, far=0)
+    candidates.broke(candidates.candidates[NEAR], now=1.0)
+    assert candidates.choose(1.0)
+    assert path_numbers(candidates.worth_asking()) == [NEAR, FAR]
 
 
 def test_a_little_less_load_is_no_reason_to_move():
-    one = paths()
-    connected(one, near=1_000, far=900)
-    assert not one.choose(1.0)
-    connected(one, far=500)
-    assert one.choose(1.0)
+    candidates = paths()
+    connect(candidates, near=1_000, far=900)
+    assert not candidates.choose(1.0)
+    connect(candidates, far=500)
+    assert candidates.choose(1.0)
 
 
 def test_what_broke_is_left_for_what_is_known():
-    one = paths()
-    connected(one, near=0, farther=0)
-    one.broke(one.candidates[NEAR], now=1.0)
-    assert one.choose(1.0)
-    assert one.current.number == FARTHER
+    candidates = paths()
+    connect(candidates, near=0, farther=0)
+    candidates.broke(candidates.candidates[NEAR], now=1.0)
+    assert candidates.choose(1.0)
+    assert candidates.current.number == FARTHER
 
 
 def test_where_nothing_is_known_the_shortest_that_has_not_broken_is_trusted():
-    one = paths()
+    candidates = paths()
     taken = []
     for _ in range(3):
-        one.broke(one.current, now=1.0)
-        one.choose(1.0)
-        taken.append(one.current.number)
+        candidates.broke(candidates.current, now=1.0)
+        candidates.choose(1.0)
+        taken.append(candidates.current.number)
     assert taken == [FAR, FARTHER, FARTHER]
 
 
-def flap(one, now):
+def flap(candidates, now):
     """DR breaks and comes back; when it is taken again."""
-    one.broke(one.candidates[NEAR], now)
-    one.choose(now)
-    connected(one, near=0)
+    candidates.broke(candidates.candidates[NEAR], now)
+    candidates.choose(now)
+    connect(candidates, near=0)
     later = now
-    while not one.choose(later):
+    while not candidates.choose(later):
         later += 0.1
     return later
 
@@ -143,19 +145,19 @@ def flap(one, now):
     ("most_hold_s", "holds_s"), [(30.0, [0.5, 1.0, 2.0, 4.0]), (1.5, [0.5, 1.0, 1.5, 1.5])]
 )
 def test_a_path_that_flaps_is_left_alone_longer_and_longer(most_hold_s, holds_s):
-    one = paths(most_hold_s=most_hold_s)
-    connected(one, near=0, farther=0)
+    candidates = paths(most_hold_s=most_hold_s)
+    connect(candidates, near=0, farther=0)
     times = [0.0]
     while len(times) < 5:
-        times.append(flap(one, times[-1] + 0.01))
+        times.append(flap(candidates, times[-1] + 0.01))
     assert [b - a for a, b in pairwise(times)] == pytest.approx(holds_s, abs=0.12)
 
 
 def test_what_broke_of_late_is_better_than_nothing():
-    one = paths()
-    connected(one, near=0, far=0)
-    one.broke(one.candidates[FAR], now=1.0)
-    connected(one, far=0)
-    one.broke(one.candidates[NEAR], now=1.1)
-    assert one.choose(1.1)
-    assert one.current.number == FAR
+    candidates = paths()
+    connect(candidates, near=0, far=0)
+    candidates.broke(candidates.candidates[FAR], now=1.0)
+    connect(candidates, far=0)
+    candidates.broke(candidates.candidates[NEAR], now=1.1)
+    assert candidates.choose(1.1)
+    assert candidates.current.number == FAR

@@ -114,12 +114,12 @@ def test_there_is_a_limit_to_bad_news():
 
 def steps_of(line, source, now, destination=5):
     line.steps = []
-    (told,) = line.carry(source, line.nodes[source].ask(destination, 1, 1, now, urgent=True), now)
-    assert told == (source, ProbeAnswer(destination, 1, 1, not line.dead, 0))
+    (answer,) = line.carry(source, line.nodes[source].ask(destination, 1, 1, now, urgent=True), now)
+    assert answer == (source, ProbeAnswer(destination, 1, 1, not line.dead, 0))
     return len(line.steps)
 
 
-def beyond(destination, way, server):
+def next_of_copy(destination, way, server):
     """The proxy's copy is 2 and 3, for whoever is not in it."""
     return (way, "beyond") if server in (2, 3) and destination not in (2, 3) else None
 
@@ -138,7 +138,7 @@ def test_only_who_enters_a_copy_remembers():
 
 
 def test_who_enters_a_copy_through_which_there_is_no_way_is_told_at_once():
-    line = Line(servers=6, stretch=beyond, table_s=0.5)
+    line = Line(servers=6, stretch=next_of_copy, table_s=0.5)
     line.dead = {(3, 4)}
     assert steps_of(line, 0, 1.0) == 6
     assert steps_of(line, 1, 1.1) == 2  # server 2 remembers
@@ -150,13 +150,13 @@ def test_who_enters_a_copy_through_which_there_is_no_way_is_told_at_once():
 
 def test_what_is_broken_elsewhere_says_nothing_of_the_copy():
     for dead, steps in ({(4, 5)}, 8), ({(1, 2)}, 2):
-        line = Line(servers=6, stretch=beyond, table_s=0.5)
+        line = Line(servers=6, stretch=next_of_copy, table_s=0.5)
         line.dead = dead
         assert [steps_of(line, 0, now) for now in (1.0, 1.1)] == [steps, steps]
 
 
 def test_there_is_no_table_unless_one_is_asked_for():
-    line = Line(servers=6, stretch=beyond)
+    line = Line(servers=6, stretch=next_of_copy)
     line.dead = {(3, 4)}
     assert [steps_of(line, 0, now) for now in (1.0, 1.1)] == [6, 6]
 

@@ -33,7 +33,7 @@ def bridge(network: Ccrdn, level: int, a: int, c: int) -> int:
     return joined
 
 
-def by_definition(network: Ccrdn, method: int, level: int, src: int, dst: int) -> list[int]:
+def defined_candidates(network: Ccrdn, method: int, level: int, src: int, dst: int) -> list[int]:
     """The candidates, found by looking at every copy c (5.1 to 5.3)."""
     if level == 0:
         return []
@@ -52,15 +52,15 @@ def by_definition(network: Ccrdn, method: int, level: int, src: int, dst: int) -
     ]
 
 
-def tried(network: Ccrdn, policy: Policy, src: int, dst: int) -> list[int]:
+def closed_form(network: Ccrdn, policy: Policy, src: int, dst: int) -> list[int]:
     """The candidates in closed form."""
-    at = proxy.parting(network.t, src, dst)
-    of = proxy.span(network.rule, network.t, policy, at)
-    found = [
-        proxy.candidate(network.rule, network.t, at, of, index)
+    pair_split = proxy.parting(network.t, src, dst)
+    of = proxy.span(network.rule, network.t, policy, pair_split)
+    candidates = [
+        proxy.candidate(network.rule, network.t, pair_split, of, index)
         for index in range(proxy.candidates(of))
     ]
-    return [c for c in found if c >= 0]
+    return [c for c in candidates if c >= 0]
 
 
 @pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
@@ -70,7 +70,7 @@ def test_candidates_are_those_of_the_definition(network: Ccrdn, method: int) -> 
     policy = Policy(method, 1, False)
     for src, dst in pairs(network, 1500 if network.k == 2 else 25):
         level = common_level(network.t, src, dst)
-        assert sorted(tried(network, policy, src, dst)) == by_definition(
+        assert sorted(closed_form(network, policy, src, dst)) == defined_candidates(
             network, method, level, src, dst
         )
 
@@ -80,12 +80,12 @@ def test_lengths_and_channels_are_those_of_the_routes(network: Ccrdn) -> None:
     tables = [tabulate(network.rule, network.t, level, with_channels=True) for level in (0, 1)]
     out = [0] * proxy.most_channels(network.t)
     for src, dst in pairs(network, 40):
-        at = proxy.parting(network.t, src, dst)
-        for c in [-1, *tried(network, Policy(GP_E, 1, False), src, dst)[:10]]:
+        pair_split = proxy.parting(network.t, src, dst)
+        for c in [-1, *closed_form(network, Policy(GP_E, 1, False), src, dst)[:10]]:
             route = proxy.route(network.rule, network.t, src, dst, c)
             for table in tables:
-                assert proxy.hops(table, at, c) == len(route) - 1
-                assert out[: proxy.channels(table, at, c, write, out, 0)] == channels(
+                assert proxy.hops(table, pair_split, c) == len(route) - 1
+                assert out[: proxy.channels(table, pair_split, c, write, out, 0)] == channels(
                     network, route
                 )
         for table in tables:
@@ -130,7 +130,7 @@ def test_the_search_finds_the_shortest_connected_candidate_with_the_least_load(
         for src, dst in pairs(network, 20):
             level = common_level(network.t, src, dst)
             proxies = (
-                by_definition(network, policy.method, level, src, dst)
+                defined_candidates(network, policy.method, level, src, dst)
                 if level >= policy.least_level
                 else []
             )
@@ -140,7 +140,7 @@ def test_the_search_finds_the_shortest_connected_candidate_with_the_least_load(
                 worst = max(load[channel] for channel in channels(network, route))
                 if worst < 100:
                     weighed.append((len(route) - 1, worst, c))
-            hops, chosen = proxy.search(
+            hops, proxy_number = proxy.search(
                 tables,
                 policy,
                 proxy.shortest_first,
@@ -155,11 +155,11 @@ def test_the_search_finds_the_shortest_connected_candidate_with_the_least_load(
             worst = max(
                 load[channel]
                 for channel in channels(
-                    network, proxy.route(network.rule, network.t, src, dst, chosen)
+                    network, proxy.route(network.rule, network.t, src, dst, proxy_number)
                 )
             )
             assert (hops, worst) == min(weighed)[:2]
-            assert (hops, worst, chosen) in weighed
+            assert (hops, worst, proxy_number) in weighed
 
 
 @pytest.mark.parametrize("choice", [proxy.SHORTEST, proxy.LEAST_LOADED, proxy.DR_FIRST])
@@ -181,12 +181,12 @@ def test_each_choice_rule_takes_the_best_of_all_connected_routes(
     for src, dst in pairs(network, 150):
         level = common_level(network.t, src, dst)
         weighed = []
-        for c in [-1, *by_definition(network, GP_E, level, src, dst)]:
+        for c in [-1, *defined_candidates(network, GP_E, level, src, dst)]:
             route = proxy.route(network.rule, network.t, src, dst, c)
             worst = max(load[channel] for channel in channels(network, route))
             if worst < 100:
                 weighed.append((len(route) - 1, worst, c))
-        hops, chosen = proxy.search(
+        hops, proxy_number = proxy.search(
             tables,
             policy,
             proxy.cost_of(choice),
@@ -196,7 +196,12 @@ def test_each_choice_rule_takes_the_best_of_all_connected_routes(
             room,
         )
         found = next(
-            ((length, worst) for length, worst, c in weighed if (length, c) == (hops, chosen)), None
+            (
+                (length, worst)
+                for length, worst, c in weighed
+                if (length, c) == (hops, proxy_number)
+            ),
+            None,
         )
         (near_src, near_dst) = next(
             (u, v)
@@ -208,7 +213,7 @@ def test_each_choice_rule_takes_the_best_of_all_connected_routes(
         if not weighed:
             assert hops == -1
         elif choice == proxy.DR_FIRST and near and weighed[0][2] == -1:
-            assert chosen == -1
+            assert proxy_number == -1
             at_dr += found != min(weighed)[:2]
         elif choice == proxy.LEAST_LOADED:
             assert found == min(
@@ -239,18 +244,21 @@ def test_the_choice_rule_can_be_replaced() -> None:
     tables = tabulate(network.rule, network.t, 1, with_channels=True)
     out, room = [0] * proxy.most_channels(network.t), [0] * proxy.most_routes(network.t)
     src, dst = 0, 100
-    at = proxy.parting(network.t, src, dst)
+    pair_split = proxy.parting(network.t, src, dst)
     load = [0] * (network.t[-1] * (network.k + 2))
-    for channel in out[: proxy.channels(tables, at, -1, write, out, 0)]:
+    for channel in out[: proxy.channels(tables, pair_split, -1, write, out, 0)]:
         load[channel] = 1
-    dr_hops = proxy.hops(tables, at, -1)
+    dr_hops = proxy.hops(tables, pair_split, -1)
     policy = Policy(GP_E, 2, False)
-    shortest, _ = proxy.search(tables, policy, proxy.shortest_first, at, load, 100, room)
-    hops, chosen = proxy.search(tables, policy, proxy.least_loaded_first, at, load, 100, room)
+    shortest, _ = proxy.search(tables, policy, proxy.shortest_first, pair_split, load, 100, room)
+    hops, proxy_number = proxy.search(
+        tables, policy, proxy.least_loaded_first, pair_split, load, 100, room
+    )
     assert shortest <= dr_hops
-    assert chosen >= 0
+    assert proxy_number >= 0
     assert all(
-        load[channel] == 0 for channel in out[: proxy.channels(tables, at, chosen, write, out, 0)]
+        load[channel] == 0
+        for channel in out[: proxy.channels(tables, pair_split, proxy_number, write, out, 0)]
     )
     assert hops >= shortest
 
@@ -262,9 +270,9 @@ def test_more_candidates_never_give_longer_routes_and_none_beats_breadth_first_s
     tables = tabulate(network.rule, network.t, 1)
 
     def hops(method: int, least: int, src: int, dst: int) -> int:
-        at = proxy.parting(network.t, src, dst)
+        pair_split = proxy.parting(network.t, src, dst)
         return proxy.search(
-            tables, Policy(method, least, False), proxy.shortest_first, at, FAULTLESS, 1, []
+            tables, Policy(method, least, False), proxy.shortest_first, pair_split, FAULTLESS, 1, []
         )[0]
 
     few = pairs(network, 2 if network.k == 3 else 20)[:20]
@@ -294,22 +302,22 @@ def test_condition_1_leaves_near_pairs_to_dimensional_routing(network: Ccrdn) ->
         )
         near = link[0] // small == src // small and link[1] // small == dst // small
         assert proxy.near(network.rule, network.t, proxy.parting(network.t, src, dst)) == near
-        assert (tried(network, Policy(GP_I, 2, True), src, dst) == []) == (
-            near or tried(network, Policy(GP_I, 2, False), src, dst) == []
+        assert (closed_form(network, Policy(GP_I, 2, True), src, dst) == []) == (
+            near or closed_form(network, Policy(GP_I, 2, False), src, dst) == []
         )
 
 
 def test_the_level_where_proxies_are_tried_is_a_parameter() -> None:
     network = Ccrdn(DCELL, 3, 3)
     src, dst = 0, network.t[2] - 1  # part at level 2
-    assert tried(network, Policy(GP_I, 2, False), src, dst)
-    assert tried(network, Policy(GP_I, 3, False), src, dst) == []
+    assert closed_form(network, Policy(GP_I, 2, False), src, dst)
+    assert closed_form(network, Policy(GP_I, 3, False), src, dst) == []
 
 
 def test_ficonn_has_as_many_candidates_as_its_links_allow() -> None:
     # FiConn_{2,4} of figure 1: an X(0) has one server with a level-2 link
     assert all(
-        len(tried(Ccrdn(FICONN, 4, 2), Policy(GP_0, 2, False), *pair)) <= 2
+        len(closed_form(Ccrdn(FICONN, 4, 2), Policy(GP_0, 2, False), *pair)) <= 2
         for pair in pairs(Ccrdn(FICONN, 4, 2), 3000)
     )
 
@@ -318,10 +326,10 @@ def test_alternatives_begin_with_the_shortest_and_have_the_waypoints_of_their_ro
     network = Ccrdn(DCELL, 4, 2)
     tables = tabulate(network.rule, network.t, 1)
     for src, dst in pairs(network, 100):
-        found = proxy.alternatives(tables, Policy(GP_I, 1, False), src, dst)
-        assert found == sorted(found)
-        assert any(c == -1 for _, c in found)
-        for hops, c in found:
+        routes = proxy.alternatives(tables, Policy(GP_I, 1, False), src, dst)
+        assert routes == sorted(routes)
+        assert any(c == -1 for _, c in routes)
+        for hops, c in routes:
             route = proxy.route(network.rule, network.t, src, dst, c)
             assert len(route) == hops + 1 == len(set(route))
             if c >= 0:

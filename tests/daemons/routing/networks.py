@@ -39,12 +39,12 @@ def beside(network: Ccrdn, server: int) -> dict[int, list[int]]:
     """The servers one hop from `server`, each with the channels of that hop."""
     ports = network.k + 2
     first = server - server % network.n
-    found = {
+    neighbours = {
         v: [server * ports, v * ports + network.k + 1]
         for v in range(first, first + network.n)
         if v != server
     }
-    return found | {
+    return neighbours | {
         network.peer(server, level): [server * ports + level] for level in network.levels(server)
     }
 
@@ -62,14 +62,14 @@ def channels(network: Ccrdn, route: list[int]) -> list[int]:
 
 def distances(network: Ccrdn, src: int, down: set[int] = frozenset()) -> dict[int, int]:  # type: ignore[assignment]
     """Hops from `src` to each server that is reached."""
-    found, queue = {src: 0}, deque([src])
+    hops, queue = {src: 0}, deque([src])
     while queue:
         u = queue.popleft()
         for v in neighbours(network, u, down):
-            if v not in found:
-                found[v] = found[u] + 1
+            if v not in hops:
+                hops[v] = hops[u] + 1
                 queue.append(v)
-    return found
+    return hops
 
 
 def dead_links(network: Ccrdn, fraction: float, seed: int) -> set[int]:

@@ -82,7 +82,7 @@ class Situation(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def in_c(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     path = tmp_path_factory.mktemp("detours") / "detours.so"
     options = ["-O1", "-Wall", "-shared", "-fPIC", "-include", str(HEADER), "-xc", "-"]
     subprocess.run(["gcc", *options, "-o", str(path)], input=IN_C, text=True, check=True)
@@ -137,30 +137,30 @@ def detour_of(word: int) -> Detour:
     delta=st.sampled_from([0, 1, 5, 1 << 24]),
 )
 def test_the_kernel_chooses_detours_as_python_does(
-    in_c: ctypes.CDLL, situation: Situation, d: int, delta: int
+    library: ctypes.CDLL, situation: Situation, d: int, delta: int
 ) -> None:
     trip, loads, hops, draws = situation
     fixture, _arrays = fixture_of(situation)
-    chosen = detour_of(in_c.c_valiant(ctypes.byref(fixture), ctypes.byref(CTrip(*trip))))
-    assert chosen == detours.valiant(loads.__getitem__, trip, iter(draws))
+    detour = detour_of(library.c_valiant(ctypes.byref(fixture), ctypes.byref(CTrip(*trip))))
+    assert detour == detours.valiant(loads.__getitem__, trip, iter(draws))
     fixture, _arrays = fixture_of(situation)
-    chosen = detour_of(in_c.c_ugal(ctypes.byref(fixture), ctypes.byref(CTrip(*trip)), d, delta))
+    detour = detour_of(library.c_ugal(ctypes.byref(fixture), ctypes.byref(CTrip(*trip)), d, delta))
     expected = detours.ugal(loads.__getitem__, lambda a, b: hops[a][b], trip, iter(draws), d, delta)
-    assert chosen == expected
+    assert detour == expected
 
 
 def test_a_flowlet_keeps_its_detour_until_a_gap_or_until_its_candidate_is_gone(
-    in_c: ctypes.CDLL,
+    library: ctypes.CDLL,
 ) -> None:
     most_waypoint, most_candidate = 1 << 16, (1 << 15) - 1
-    assert in_c.c_candidate(most_waypoint, most_candidate) == most_candidate
+    assert library.c_candidate(most_waypoint, most_candidate) == most_candidate
     loads = [[0], [0, 0], [], [0]]
     situation = Situation(Trip(0, 1, 3), loads, [[0] * 3] * 3, [0])
     for waypoint, row in enumerate(loads):
         for candidate in range(3):
             for idle in (499, 500, 501):
                 fixture, _arrays = fixture_of(situation)
-                kept = in_c.c_keeps(ctypes.byref(fixture), waypoint, candidate, idle, 500)
+                kept = library.c_keeps(ctypes.byref(fixture), waypoint, candidate, idle, 500)
                 assert kept == (idle <= 500 and candidate < len(row))
                 assert fixture.waypoint == (waypoint if idle <= 500 else 0)
 
@@ -173,8 +173,8 @@ def test_waypoints_are_the_other_switches_equally_often() -> None:
             if source == destination:
                 continue
             trip = Trip(source, destination, switches)
-            chosen = [detours.random_waypoint(i * step, trip) for i in range(switches - 2)]
-            assert sorted([*chosen, source, destination]) == list(range(switches))
+            waypoints = [detours.random_waypoint(i * step, trip) for i in range(switches - 2)]
+            assert sorted([*waypoints, source, destination]) == list(range(switches))
 
 
 def test_ugal_leaves_a_shortest_path_only_for_a_lower_product() -> None:
@@ -184,7 +184,7 @@ def test_ugal_leaves_a_shortest_path_only_for_a_lower_product() -> None:
         for q_val in range(4):
             for delta in (0, 2, 3):
                 loads = [[q_min], [], [], [q_val]]
-                chosen = detours.ugal(
+                detour = detours.ugal(
                     loads.__getitem__,
                     lambda a, b: hops[a][b],
                     Trip(0, 1, 3),
@@ -192,10 +192,10 @@ def test_ugal_leaves_a_shortest_path_only_for_a_lower_product() -> None:
                     1,
                     delta,
                 )
-                assert chosen.waypoint == (3 if 2 * q_min > 4 * q_val + delta else 0)
+                assert detour.waypoint == (3 if 2 * q_min > 4 * q_val + delta else 0)
 
 
-def routed(topology, spec: str, src: int, dst: int):
+def scheme_path(topology, spec: str, src: int, dst: int):
     scheme, options = registry.checked(topology, spec)
     return scheme.path(topology, options, src, dst)
 
@@ -212,7 +212,7 @@ def test_paths_of_valiant_are_two_shortest_paths(spec: str, failures: int) -> No
     for _ in range(3):
         src, dst = drawn.sample(range(topology.servers), 2)
         first, last = (topology.ports(host)[0][1] for host in (src, dst))
-        paths = routed(topology, "valiant", src, dst)
+        paths = scheme_path(topology, "valiant", src, dst)
         assert sum(path.share for path in paths) == pytest.approx(1)
         if first == last:
             assert [path.nodes for path in paths] == [(src, first, dst)]
@@ -220,8 +220,8 @@ def test_paths_of_valiant_are_two_shortest_paths(spec: str, failures: int) -> No
         expected: Counter[tuple[int, ...]] = Counter()
         others = [switch for switch in switches if switch not in (first, last)]
         for waypoint in others:
-            there = with_shares(graph, first, waypoint)
-            onward = with_shares(graph, waypoint, last)
+            there = path_share_table(graph, first, waypoint)
+            onward = path_share_table(graph, waypoint, last)
             for a, share_a in there.items():
                 for b, share_b in onward.items():
                     expected[(src, *a, *b[1:], dst)] += share_a * share_b / len(others)
@@ -229,7 +229,7 @@ def test_paths_of_valiant_are_two_shortest_paths(spec: str, failures: int) -> No
         assert all(graph.has_edge(*hop) for path in paths for hop in pairwise(path.nodes))
 
 
-def with_shares(graph: nx.Graph, a: int, b: int) -> dict[tuple[int, ...], float]:
+def path_share_table(graph: nx.Graph, a: int, b: int) -> dict[tuple[int, ...], float]:
     """Return shortest paths with the share of packets that choose evenly at each node."""
     far = nx.single_source_shortest_path_length(graph, b)
     shares = {}
@@ -245,7 +245,7 @@ def with_shares(graph: nx.Graph, a: int, b: int) -> dict[tuple[int, ...], float]
 def test_ugal_takes_shortest_paths_while_queues_are_equal(spec: str) -> None:
     topology = build(spec)
     last = topology.servers - 1
-    assert routed(topology, "ugal", 0, last) == routed(topology, "ecmp", 0, last)
+    assert scheme_path(topology, "ugal", 0, last) == scheme_path(topology, "ecmp", 0, last)
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ def pairs(network, seed=1, most=4000):
     return [tuple(Random(seed + i).sample(range(servers), 2)) for i in range(most)]
 
 
-def as_defined(network, src, dst, level):
+def defined_route(network, src, dst, level):
     """Definition 4.1 word for word: P_a + (dst', src') + P_b, the link found by trying every server
     of the copy."""
     size = network.t[level]
@@ -41,14 +41,14 @@ def as_defined(network, src, dst, level):
         u for u in copy if (v := network.peer(u, level + 1)) >= 0 and v // size == dst // size
     ]
     far = network.peer(near, level + 1)
-    return as_defined(network, src, near, level) + as_defined(network, far, dst, level)
+    return defined_route(network, src, near, level) + defined_route(network, far, dst, level)
 
 
 @pytest.mark.parametrize(("rule", "n", "k"), [*SMALL, (DCELL, 3, 3)])
 def test_a_route_is_the_one_that_the_definition_gives(rule, n, k):
     network = Ccrdn(rule, n, k)
     for src, dst in pairs(network)[::7]:
-        assert dr.route(rule, network.t, src, dst) == as_defined(network, src, dst, k)
+        assert dr.route(rule, network.t, src, dst) == defined_route(network, src, dst, k)
 
 
 @pytest.mark.parametrize(("rule", "n", "k"), SMALL)

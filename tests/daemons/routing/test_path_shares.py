@@ -26,7 +26,7 @@ def paths(topology, spec, src, dst):
     return scheme.path(topology, options, src, dst)
 
 
-def damaged(spec, seed):
+def damage(spec, seed):
     """A network with a few dead links between switches."""
     topology = build(spec)
     between = [link for link in range(len(topology.links)) if topology.level[link] > 0]
@@ -39,19 +39,19 @@ def damaged(spec, seed):
 )
 @pytest.mark.parametrize("name", EVEN)
 def test_all_shortest_paths_and_no_others_get_packets(spec, seed, name):
-    topology, draw = damaged(spec, seed), random.Random(seed)
+    topology, draw = damage(spec, seed), random.Random(seed)
     for _ in range(10):
         src, dst = draw.sample(range(topology.servers), 2)
-        found = paths(topology, name, src, dst)
-        assert sorted(list(path.nodes) for path in found) == sorted(
+        shares = paths(topology, name, src, dst)
+        assert sorted(list(path.nodes) for path in shares) == sorted(
             updown.paths(topology, src, dst)
         )
-        assert sum(path.share for path in found) == pytest.approx(1 if found else 0)
+        assert sum(path.share for path in shares) == pytest.approx(1 if shares else 0)
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_share_is_how_often_a_packet_goes_there(seed):
-    topology, draw = damaged("fattree:k=4", seed), random.Random(seed)
+    topology, draw = damage("fattree:k=4", seed), random.Random(seed)
     src, dst, count = 0, 15, 4000
     seen = Counter()
     for _ in range(count):
@@ -67,7 +67,7 @@ def test_a_share_is_how_often_a_packet_goes_there(seed):
 @pytest.mark.parametrize("spec", [*TREES, "hyperx:l=2,s=4"])
 def test_one_hash_at_all_switches_polarises_flows(spec):
     """Flows are sent one by one, and each switch takes the hop by the flow's own number."""
-    topology, draw = damaged(spec, 1), random.Random(1)
+    topology, draw = damage(spec, 1), random.Random(1)
     src, dst, count = 0, topology.servers - 1, 4000
     seen = Counter()
     for _ in range(count):
@@ -116,14 +116,14 @@ def test_d_mod_k_and_ttc_begin_with_the_path_of_the_destinations_digits(spec):
 def test_lbsps_paths_are_a_path_group_and_leave_the_dead(k):
     topology = build(f"fattree:k={k}")
     src, dst = 0, topology.servers - 1
-    found = paths(topology, "lbsp", src, dst)
-    assert len(found) == (k // 4) ** 2  # (d / groups)^2 paths of a path group
-    assert {path.share for path in found} == {1 / len(found)}
+    shares = paths(topology, "lbsp", src, dst)
+    assert len(shares) == (k // 4) ** 2  # (d / groups)^2 paths of a path group
+    assert {path.share for path in shares} == {1 / len(shares)}
     assert len(paths(topology, "lbsp:hash=1", src, dst)) == (k // 2) ** 2
-    link = topology.link_between(*found[0].nodes[1:3])
+    link = topology.link_between(*shares[0].nodes[1:3])
     around = paths(fail_links(topology, [link]), "lbsp", src, dst)
     assert sum(path.share for path in around) == pytest.approx(1)
-    assert not {path.nodes for path in found} & {path.nodes for path in around}
+    assert not {path.nodes for path in shares} & {path.nodes for path in around}
 
 
 def test_static_routes_lose_what_goes_to_a_dead_link_further_on():

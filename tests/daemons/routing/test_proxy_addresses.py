@@ -11,18 +11,18 @@ NETWORKS = [Ccrdn(DCELL, 4, 1), Ccrdn(BETA_DCELL, 5, 1), *TWO_LEVELS]
 
 
 def tables(network):
-    found = []
+    fibs = []
     for server in range(network.t[-1]):
-        found.append(SimulatedFib())
+        fibs.append(SimulatedFib())
         for prefix, hop in proxy_addresses.prefix_routes(network, server):
-            found[-1].set(prefix, (hop,))
-    return found
+            fibs[-1].set(prefix, (hop,))
+    return fibs
 
 
 def ways_between(network, src, dst):
-    at = proxy.parting(network.t, src, dst)
-    copies = range(network.copies[at.level]) if at.level else ()
-    return [-1, *(c for c in copies if c not in (at.a, at.b))], at.level
+    pair_split = proxy.parting(network.t, src, dst)
+    copies = range(network.copies[pair_split.level]) if pair_split.level else ()
+    return [-1, *(c for c in copies if c not in (pair_split.a, pair_split.b))], pair_split.level
 
 
 @pytest.mark.parametrize("network", NETWORKS, ids=title)

@@ -26,18 +26,18 @@ def test_distances_are_those_of_a_search_of_the_graph(
     size = network.t[-1]
     distance, parent, queue = [0] * size, [0] * size, [0] * size
     for src in range(0, size, 5):
-        found = distances(network, src, dead)
+        hops = distances(network, src, dead)
         assert search(
             network.rule, network.t, network.k, down, src, distance, parent, queue
-        ) == len(found)
-        assert distance == [found.get(server, UNREACHED) for server in range(size)]
-        for dst in list(found)[:20]:
+        ) == len(hops)
+        assert distance == [hops.get(server, UNREACHED) for server in range(size)]
+        for dst in list(hops)[:20]:
             path = [dst]
             while path[-1] != src:
                 path.append(parent[path[-1]])
             assert first_hop(parent, src, dst) == (path[-2] if len(path) > 1 else src)
             assert not dead & set(channels(network, path[::-1]))
-        assert all(first_hop(parent, src, dst) == -1 for dst in range(size) if dst not in found)
+        assert all(first_hop(parent, src, dst) == -1 for dst in range(size) if dst not in hops)
 
 
 def test_the_scope_ends_at_its_own_level() -> None:

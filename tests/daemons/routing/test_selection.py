@@ -46,8 +46,8 @@ __u32 c_group_in_state(__u32 state, __u32 own, __u32 port) { return group_in_sta
 
 
 @pytest.fixture(scope="module")
-def in_c(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    library = tmp_path_factory.mktemp("select") / "select.so"
+def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    path = tmp_path_factory.mktemp("select") / "select.so"
     command = [
         "cc",
         "-O1",
@@ -59,11 +59,11 @@ def in_c(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
         "-xc",
         "-",
         "-o",
-        str(library),
+        str(path),
     ]
     subprocess.run(command, input=IN_C, text=True, check=True)
-    found = ctypes.CDLL(str(library))
-    found.c_flowlet.argtypes = [
+    library = ctypes.CDLL(str(path))
+    library.c_flowlet.argtypes = [
         ctypes.c_void_p,
         ctypes.c_void_p,
         *[ctypes.c_uint32] * 2,
@@ -81,8 +81,8 @@ def in_c(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
         "next_state",
         "group_in_state",
     ):
-        getattr(found, f"c_{name}").restype = ctypes.c_uint32
-    return found
+        getattr(library, f"c_{name}").restype = ctypes.c_uint32
+    return library
 
 
 def words(values: list[int]) -> ctypes.Array[ctypes.c_uint32]:
@@ -104,31 +104,33 @@ def draws_of(drawn: random.Random, count: int) -> list[int]:
     return [drawn.choice([0, selection.WORD, drawn.getrandbits(32)]) for _ in range(count)]
 
 
-def test_the_kernel_chooses_as_python_does(in_c: ctypes.CDLL) -> None:
+def test_the_kernel_chooses_as_python_does(library: ctypes.CDLL) -> None:
     for drawn, loads in situations():
         n, d = len(loads), drawn.randint(1, 8)
         draws = draws_of(drawn, 8)
-        given = (words(loads), words(draws), n)
+        arguments = (words(loads), words(draws), n)
         default, delta, ties = (
             drawn.randrange(n),
             drawn.choice([0, 1, 2, loads[0]]),
             drawn.randint(0, 1),
         )
-        assert in_c.c_ttc(*given, default, delta, ties) == selection.ttc(
+        assert library.c_ttc(*arguments, default, delta, ties) == selection.ttc(
             loads, default, draws[0], delta, ties
         )
         remembered = drawn.choice([drawn.randrange(n), n, selection.WORD])
-        assert in_c.c_drill(*given, remembered, d) == selection.drill(loads, remembered, draws[:d])
-        assert in_c.c_shortest(*given) == selection.shortest(loads, draws[0])
+        assert library.c_drill(*arguments, remembered, d) == selection.drill(
+            loads, remembered, draws[:d]
+        )
+        assert library.c_shortest(*arguments) == selection.shortest(loads, draws[0])
         idle, gap = drawn.choice([0, 500_000, 1 << 40]), 500_000
-        assert in_c.c_flowlet(*given, remembered, idle, gap) == selection.flowlet(
+        assert library.c_flowlet(*arguments, remembered, idle, gap) == selection.flowlet(
             remembered, idle, gap, draws[0], n
         )
-        assert in_c.c_another(default, draws[1], n) == selection.another(default, draws[1], n)
-        assert in_c.c_flow_hash(*draws[:5]) == selection.flow_hash(*draws[:5])
+        assert library.c_another(default, draws[1], n) == selection.another(default, draws[1], n)
+        assert library.c_flow_hash(*draws[:5]) == selection.flow_hash(*draws[:5])
 
 
-def test_the_kernel_chooses_link_groups_as_python_does(in_c: ctypes.CDLL) -> None:
+def test_the_kernel_chooses_link_groups_as_python_does(library: ctypes.CDLL) -> None:
     drawn = random.Random(1)
     for _ in range(3000):
         own, turn, groups = (
@@ -137,19 +139,19 @@ def test_the_kernel_chooses_link_groups_as_python_does(in_c: ctypes.CDLL) -> Non
             drawn.choice([2, 4]),
         )
         n = drawn.choice([1, 2, 3, 4, 8, 12, 64])
-        chosen = selection.in_turn(own % groups, turn, n, groups)
-        assert chosen < n
-        assert in_c.c_in_turn(own % groups, turn, n, groups) == chosen
+        port = selection.in_turn(own % groups, turn, n, groups)
+        assert port < n
+        assert library.c_in_turn(own % groups, turn, n, groups) == port
         state, threshold, percent = (
             drawn.randrange(3),
             drawn.choice([0, 5, 20]),
             drawn.choice([100, 150, 200]),
         )
         zero = drawn.choice([0, 1, 5, 6, 21, drawn.randrange(250)])
-        one = drawn.choice([0, zero, zero + 1, zero * 2, zero * 3 // 2, drawn.randrange(250)])
-        expected = lbsp.next_state(state, (zero, one), threshold, percent)
-        assert in_c.c_next_state(state, zero, one, threshold, percent) == expected
-        assert in_c.c_group_in_state(state, own % 2, turn) == lbsp.group_in_state(
+        load = drawn.choice([0, zero, zero + 1, zero * 2, zero * 3 // 2, drawn.randrange(250)])
+        expected = lbsp.next_state(state, (zero, load), threshold, percent)
+        assert library.c_next_state(state, zero, load, threshold, percent) == expected
+        assert library.c_group_in_state(state, own % 2, turn) == lbsp.group_in_state(
             state, own % 2, turn
         )
 
@@ -157,15 +159,15 @@ def test_the_kernel_chooses_link_groups_as_python_does(in_c: ctypes.CDLL) -> Non
 @pytest.mark.parametrize(("n", "groups"), [(4, 2), (8, 2), (8, 4), (2, 2)])
 def test_turns_go_round_the_ports_of_a_link_group(n: int, groups: int) -> None:
     for own in range(groups):
-        chosen = [selection.in_turn(own, turn, n, groups) for turn in range(n // groups)]
-        assert chosen == list(range(own, n, groups))
+        port = [selection.in_turn(own, turn, n, groups) for turn in range(n // groups)]
+        assert port == list(range(own, n, groups))
         assert selection.in_turn(own, n // groups, n, groups) == own
 
 
 @pytest.mark.parametrize(
     "spec", ["fattree:k=6", "fattree:n=4,d=3", "fattree:n=5,d=2", "clos:n=3,r=5,m=4", "star:n=9"]
 )
-def test_a_destination_is_read_from_its_address(spec: str, in_c: ctypes.CDLL) -> None:
+def test_a_destination_is_read_from_its_address(spec: str, library: ctypes.CDLL) -> None:
     """floor(t / d^(l-1)) for every host t and tier l, up to the digits that a switch reads."""
     topology = build(spec)
     naming = topology.naming
@@ -182,15 +184,15 @@ def test_a_destination_is_read_from_its_address(spec: str, in_c: ctypes.CDLL) ->
         for host in range(topology.servers):
             address = naming.address(host)
             assert selection.host_number(address, read) == host // place % span
-            assert in_c.c_host_number(ctypes.c_uint32(address), packed) == host // place % span
+            assert library.c_host_number(ctypes.c_uint32(address), packed) == host // place % span
 
 
 def test_another_is_each_of_the_others_equally_often() -> None:
     for n in (2, 3, 7):
         step = (1 << 32) // (n - 1) + 1
         for first in range(n):
-            found = [selection.another(first, i * step, n) for i in range(n - 1)]
-            assert sorted([first, *found]) == list(range(n))
+            others = [selection.another(first, i * step, n) for i in range(n - 1)]
+            assert sorted([first, *others]) == list(range(n))
 
 
 def test_ttc_leaves_its_default_only_beyond_the_threshold() -> None:

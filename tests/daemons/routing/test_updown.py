@@ -45,8 +45,8 @@ def table(topology, name):
 
 def looked_up(routes, address):
     """The hops of the longest prefix that holds `address`, none if there is none."""
-    held = [(prefix.length, hops) for prefix, hops in routes if prefix.holds(address)]
-    return max(held, key=lambda found: found[0])[1] if held else ()
+    matches = [(prefix.length, hops) for prefix, hops in routes if prefix.holds(address)]
+    return max(matches, key=lambda found: found[0])[1] if matches else ()
 
 
 def networkx_hops(topology):
@@ -187,9 +187,9 @@ def test_there_are_as_many_shortest_paths_as_the_family_says(spec, src, dst, cou
     """TTC, section 2: d^(h-1) for hosts at distance h.  The order of differing coordinates in a
     HyperX: 3! = 6."""
     topology = build(spec)
-    found = updown.paths(topology, topology.naming.node(src), topology.naming.node(dst))
-    assert len(found) == len({tuple(path) for path in found}) == count
-    for path in found:
+    routes = updown.paths(topology, topology.naming.node(src), topology.naming.node(dst))
+    assert len(routes) == len({tuple(path) for path in routes}) == count
+    for path in routes:
         assert len(path) - 1 == links
         assert all(topology.link_between(a, b) >= 0 for a, b in pairwise(path))
 

@@ -14,7 +14,7 @@ DCELL = build("dcell:n=4,k=1")
 HOST = Prefix(10 << 24 | 9, 32)
 
 
-def converged(topology, spec="bfs"):
+def converge(topology, spec="bfs"):
     simulator = Simulator(topology, spec)
     simulator.run_until_converged()
     return simulator
@@ -25,7 +25,7 @@ def total(simulator, key):
 
 
 def test_a_failure_costs_few_computations_and_sets_only_routes_that_change():
-    simulator = converged(DCELL)
+    simulator = converge(DCELL)
     simulator.run_for(0.5)
     computed, tables = (
         total(simulator, "computations"),
@@ -50,7 +50,7 @@ def test_many_changes_cost_few_computations():
 
 
 def test_a_daemon_has_not_converged_while_a_neighbour_knows_something_else():
-    simulator = converged(DCELL)
+    simulator = converge(DCELL)
     simulator.run_until(1.0)
     simulator.fail(DCELL.link("h4-w1"))
     simulator.restore(DCELL.link("h4-w1"))
@@ -60,7 +60,7 @@ def test_a_daemon_has_not_converged_while_a_neighbour_knows_something_else():
 
 
 def test_an_announced_failure_is_healed_in_a_few_ms():
-    simulator = converged(DCELL)
+    simulator = converge(DCELL)
     simulator.run_until(1.0)
     simulator.fail(DCELL.link("h0-h4"))
     simulator.run_until(1.006)
@@ -68,7 +68,7 @@ def test_an_announced_failure_is_healed_in_a_few_ms():
 
 
 def test_in_the_end_only_hellos_are_sent():
-    simulator = converged(DCELL)
+    simulator = converge(DCELL)
     simulator.run_for(0.5)
     before = simulator.counters["messages"]
     simulator.run_for(3.0)
@@ -76,7 +76,7 @@ def test_in_the_end_only_hellos_are_sent():
 
 
 def test_link_state_is_renewed_before_it_is_forgotten():
-    simulator = converged(DCELL, "bfs:lifetime_s=1")
+    simulator = converge(DCELL, "bfs:lifetime_s=1")
     simulator.run_for(0.5)
     computed, was = total(simulator, "computations"), simulator.status(0)
     simulator.run_for(5.0)
@@ -86,7 +86,7 @@ def test_link_state_is_renewed_before_it_is_forgotten():
 
 
 def test_a_daemon_that_starts_again_learns_all_at_once():
-    simulator = converged(DCELL)
+    simulator = converge(DCELL)
     simulator.run_until(1.0)
     simulator.restart(5)
     simulator.run_until(1.025)
@@ -97,7 +97,7 @@ def test_a_daemon_that_starts_again_learns_all_at_once():
 
 def test_all_shortest_ways_are_taken():
     topology = build("fattree:k=4")
-    simulator = converged(topology)
+    simulator = converge(topology)
     edge, far = topology.naming.node("e0.0"), topology.naming.layout.prefix((2, 0))
     above = {topology.naming.node("a0.0"), topology.naming.node("a0.1")}
     assert {hop.node for hop in simulator.routes(edge)[far]} == above
@@ -105,7 +105,7 @@ def test_all_shortest_ways_are_taken():
 
 def test_a_dead_neighbour_is_left_before_anything_is_computed():
     topology = build("fattree:k=4")
-    simulator = converged(topology)
+    simulator = converge(topology)
     simulator.run_for(1.0)
     edge, far = topology.naming.node("e0.0"), topology.naming.layout.prefix((2, 0))
     simulator.fail(topology.link("e0.0-a0.0"))

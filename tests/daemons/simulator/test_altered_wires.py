@@ -136,7 +136,7 @@ def test_daemons_that_start_one_after_the_other_lose_nobody(scheme):
         simulator.stop_daemon(node)
         simulator.start_daemon(node)
         simulator.run_until_converged(within_s=2.0)
-        others = [one for one in range(DCELL.servers) if one != node]
+        others = [server for server in range(DCELL.servers) if server != node]
         assert not any(simulator.walk(node, other).lost for other in others)
 
 

@@ -98,7 +98,7 @@ class Fate:
         self.dead_nodes.discard(node)
 
 
-def after_fate(topology, scheme, seed, times=8):
+def simulate_fate(topology, scheme, seed, times=8):
     simulator = Simulator(
         topology,
         scheme,
@@ -118,7 +118,7 @@ def after_fate(topology, scheme, seed, times=8):
 )
 def test_dr_loses_exactly_the_pairs_whose_route_crosses_what_is_dead(spec, seed):
     topology = build(spec)
-    simulator, fate = after_fate(topology, "dr", seed)
+    simulator, fate = simulate_fate(topology, "dr", seed)
     for src, dst in live_pairs(topology, fate.dead_nodes):
         walk = simulator.walk(src, dst)
         assert bool(walk.lost) == dr_loses(topology, src, dst, fate.dead_links, fate.dead_nodes), (
@@ -139,7 +139,7 @@ def test_dr_loses_exactly_the_pairs_whose_route_crosses_what_is_dead(spec, seed)
 )
 def test_bfs_joins_exactly_the_pairs_that_are_joined_by_shortest_paths(spec, seed):
     topology = build(spec)
-    simulator, fate = after_fate(topology, "bfs", seed)
+    simulator, fate = simulate_fate(topology, "bfs", seed)
     graph = live_graph(topology, fate.dead_links, fate.dead_nodes)
     far = {src: shortest.distances(graph, src) for src in graph}
     for choice in range(2):

@@ -25,14 +25,14 @@ HOP_DIED = bytes.fromhex("770105000000010000000000000001000000020280000000000000
 NEVER = 2**32 - 1
 
 
-def begun(topology, spec, node=0):
+def start_machine(topology, spec, node=0):
     """The state machine of `node`, alone."""
     machine = make_machine(configure(topology, spec)[node], 1)
     machine.start(0.0)
     return machine
 
 
-def converged(topology, spec):
+def converge(topology, spec):
     simulator = Simulator(topology, spec)
     simulator.run_until_converged()
     return simulator
@@ -43,7 +43,7 @@ def hear(simulator, node, payload, port=0):
     simulator.hear(node, payload, port)
 
 
-def in_order(simulator):
+def is_intact(simulator):
     """Return whether all servers reach each other and all daemons have converged."""
     topology = simulator.topology
     lost = [
@@ -57,20 +57,20 @@ def in_order(simulator):
 
 def test_a_hop_that_no_server_has_ends_no_daemon():
     with pytest.raises(wire.MalformedMessage):
-        begun(DCELL, "pr-gpi").receive(HOP_DIED, 0, 0.1)
+        start_machine(DCELL, "pr-gpi").receive(HOP_DIED, 0, 0.1)
 
 
 @pytest.mark.parametrize("stranger", [DCELL.servers, 2**31, NEVER])
 @pytest.mark.parametrize("field", ["sender", "source", "destination", "visited"])
 def test_a_question_that_names_a_stranger_is_garbage(field, stranger):
     probe = wire.Probe(1, 0, 1, 7, 1, 0, 0, wire.ASKING, 1, (1,))
-    assert begun(DCELL, "pr-gpi").receive(wire.encode(probe), 0, 0.1) is not None
+    assert start_machine(DCELL, "pr-gpi").receive(wire.encode(probe), 0, 0.1) is not None
     for verdict in (wire.ASKING, wire.CONNECTED, wire.BROKEN):
         bad = probe._replace(
             verdict=verdict, **{field: (stranger, 1) if field == "visited" else stranger}
         )
         with pytest.raises(wire.MalformedMessage):
-            begun(DCELL, "pr-gpi").receive(wire.encode(bad), 0, 0.1)
+            start_machine(DCELL, "pr-gpi").receive(wire.encode(bad), 0, 0.1)
 
 
 @pytest.mark.parametrize(
@@ -84,42 +84,42 @@ def test_a_question_that_names_a_stranger_is_garbage(field, stranger):
 )  # fmt: skip
 def test_only_a_neighbour_asks_of_paths_that_there_are(probe):
     with pytest.raises(wire.MalformedMessage):
-        begun(DCELL, "pr-gpi").receive(wire.encode(probe), 0, 0.1)
+        start_machine(DCELL, "pr-gpi").receive(wire.encode(probe), 0, 0.1)
 
 
 @pytest.mark.parametrize("mark", [48, 2**31 - 1, -3])
 def test_a_mark_that_names_a_stranger_is_garbage(mark):
     flow = FiveTuple(FICONN.naming.address(1), FICONN.naming.address(40), 17, 0)
     probe = tar.FlowProbe(1, 0, flow, 1, 0, 1000, wire.ASKING, (-1, -1, -1), (1,))
-    assert begun(FICONN, "tar").receive(tar.encode(probe), 0, 0.1)
+    assert start_machine(FICONN, "tar").receive(tar.encode(probe), 0, 0.1)
     for marks in ((mark, -1, -1), (-1, mark, -1), (-1, -1, mark)):
         with pytest.raises(wire.MalformedMessage):
-            begun(FICONN, "tar").receive(tar.encode(probe._replace(marks=marks)), 0, 0.1)
+            start_machine(FICONN, "tar").receive(tar.encode(probe._replace(marks=marks)), 0, 0.1)
 
 
 @pytest.mark.parametrize("spec", ["dr", "dfr", "pr-gpi", "bfs"])
 @pytest.mark.parametrize("sequence", [NEVER, 2**31 - 1, 4000])
 def test_an_adjacency_survives_one_forged_hello_or_returns_by_itself(spec, sequence):
-    simulator = converged(DCELL, spec)
+    simulator = converge(DCELL, spec)
     simulator.run_for(0.2)
     heard = ((0, 1 << 32), *((other, 1 << 32) for other in (2, 3)))
     hear(simulator, 0, wire.encode(wire.Hello(1, 1 << 32, 30, 0, heard, sequence)))
     simulator.run_for(1.0)
-    assert in_order(simulator)
+    assert is_intact(simulator)
     assert simulator.protocol(0).adjacencies().lost == (1 if sequence == 4000 else 0)
 
 
 @pytest.mark.parametrize("spec", ["dr", "bfs"])
 def test_an_incarnation_that_was_forged_is_forgotten_with_the_next_silence(spec):
-    simulator = converged(DCELL, spec)
+    simulator = converge(DCELL, spec)
     hear(simulator, 0, wire.encode(wire.Hello(1, 2**64 - 1, 30, 0, (), 1)))
     assert simulator.status(0)["garbage"] == 1
     hear(simulator, 0, wire.encode(wire.Hello(1, 2**63 - 1, 10_000, 0, ((0, 1 << 32),), NEVER)))
     simulator.run_for(31.0)  # as long as the longest interval allows
-    assert in_order(simulator)
+    assert is_intact(simulator)
 
 
-def forged(origin, sequence, lifetime_ms, links=b"", sender=1):
+def forge(origin, sequence, lifetime_ms, links=b"", sender=1):
     return wire.encode(
         wire.LinkStates(sender, (wire.Advertisement(origin, sequence, lifetime_ms, links),))
     )
@@ -139,33 +139,33 @@ def forged(origin, sequence, lifetime_ms, links=b"", sender=1):
 def test_a_forged_advertisement_makes_nothing_unreachable_for_longer_than_the_forging(
     topology, spec, victim, sequence
 ):
-    simulator = converged(topology, spec)
+    simulator = converge(topology, spec)
     for node in (
         topology.servers - 1 if topology is DCELL else topology.nodes - 1,
         victim,
         3 if topology is DCELL else 20,
     ):
         hop = simulator.protocol(node)._neighbourhood.neighbours()[0].hop
-        hear(simulator, node, forged(victim, sequence, 2**32 - 1, sender=hop.node), hop.port)
+        hear(simulator, node, forge(victim, sequence, 2**32 - 1, sender=hop.node), hop.port)
     simulator.run_for(3.0)
-    assert in_order(simulator)
+    assert is_intact(simulator)
     simulator.restart(victim)
     simulator.run_for(3.0)
-    assert in_order(simulator)
+    assert is_intact(simulator)
 
 
 def test_an_advertisement_is_believed_for_as_long_as_our_own():
-    simulator = converged(DCELL, "bfs:lifetime_s=2")
+    simulator = converge(DCELL, "bfs:lifetime_s=2")
     database = simulator.protocol(0)._database
     simulator.kill(2)
-    hear(simulator, 0, forged(2, 9 << 32, 2**32 - 1))
+    hear(simulator, 0, forge(2, 9 << 32, 2**32 - 1))
     simulator.run_for(2.1)
     assert 2 not in database.entries
 
 
 @pytest.mark.parametrize("spec", ["bfs", "dfr"])
 def test_origins_that_the_network_does_not_have_are_neither_kept_nor_passed_on(spec):
-    simulator = converged(DCELL, spec)
+    simulator = converge(DCELL, spec)
     for first in range(DCELL.servers, 2000, 50):
         many = tuple(
             wire.Advertisement(origin, 5, 60_000, b"") for origin in range(first, first + 50)
@@ -180,7 +180,7 @@ def test_origins_that_the_network_does_not_have_are_neither_kept_nor_passed_on(s
 
 @pytest.mark.parametrize("sequence", [2**64 - 1, 2**63, 9 << 32])
 def test_a_notice_in_the_name_of_its_hearer_is_contradicted_and_no_number_runs_out(sequence):
-    simulator = converged(FATTREE, "lbsp")
+    simulator = converge(FATTREE, "lbsp")
     edge, above = FATTREE.naming.node("e0.0"), FATTREE.naming.node("a0.0")
     port = next(port for port, other in FATTREE.neighbours(edge).items() if above in other)
     for body in (lbsp.Failures(()), lbsp.Crowding(1)):
@@ -198,12 +198,12 @@ def test_a_notice_in_the_name_of_its_hearer_is_contradicted_and_no_number_runs_o
     ]
     simulator.restore(link)
     simulator.run_for(4.0)
-    assert in_order(simulator)
+    assert is_intact(simulator)
 
 
 @pytest.mark.slow
 def test_questions_fill_no_memory():
-    machine = begun(build("dcell:n=4,k=2"), "pr-gpi")
+    machine = start_machine(build("dcell:n=4,k=2"), "pr-gpi")
     servers = build("dcell:n=4,k=2").servers
     for port, neighbours in ((0, (1, 2, 3)), (1, (4,)), (2, (20,))):
         for node in neighbours:
@@ -220,7 +220,7 @@ def test_questions_fill_no_memory():
 
 
 def test_answers_fill_neither_memory_nor_the_table_that_all_servers_share():
-    machine = begun(FICONN, "tar")
+    machine = start_machine(FICONN, "tar")
     for port in (0, 1):
         for neighbour in [hop for hop in machine._hops.values() if hop.port == port]:
             here = wire.hello_body(neighbour.node, 1, 30, 0, [(0, 1)]) + wire.SEQUENCE.pack(1)
@@ -243,7 +243,7 @@ def test_answers_fill_neither_memory_nor_the_table_that_all_servers_share():
 
 
 def test_a_flow_ends_only_by_the_neighbour_that_its_path_goes_on_to():
-    machine = begun(FICONN, "tar")
+    machine = start_machine(FICONN, "tar")
     for neighbour in (1, 2):
         here = wire.hello_body(neighbour, 1, 30, 0, [(0, 1)]) + wire.SEQUENCE.pack(1)
         machine.receive(here, 0, 0.01)
@@ -252,14 +252,14 @@ def test_a_flow_ends_only_by_the_neighbour_that_its_path_goes_on_to():
         tar.encode(tar.FlowProbe(1, 0, flow, 5, 0, 1000, wire.CONNECTED, (), (2, 0, 1))), 0, 0.02
     )
     for sender, left in ((2, 1), (1, 0)):
-        (told,) = tar.breaks(sender, 0, [(flow, 5)])
-        machine.receive(told, 0, 0.03)
+        (payload,) = tar.breaks(sender, 0, [(flow, 5)])
+        machine.receive(payload, 0, 0.03)
         assert machine.status()["states"] == left
     assert machine.event(FlowInUse(flow), 0.04) == ()
 
 
 def test_an_answer_along_a_path_from_a_stranger_leaves_nothing_that_a_dead_hop_would_raise_over():
-    machine = begun(FICONN, "tar")
+    machine = start_machine(FICONN, "tar")
     here = wire.hello_body(1, 1, 30, 0, [(0, 1)]) + wire.SEQUENCE.pack(1)
     machine.receive(here, 0, 0.01)
     flow = FiveTuple(FICONN.naming.address(10), FICONN.naming.address(1), 17, 7)
@@ -278,6 +278,6 @@ def test_a_request_comes_from_a_neighbour_in_the_name_of_a_switch_that_there_is(
     clos = build("clos:n=3,m=3,r=3")
     flow = FiveTuple(clos.naming.address(0), clos.naming.address(8), 17, 0)
     ear = Ear(sender=12, target=9, origin=11, leaf=9, sequence=5, flow=flow, spine=12, count=2)
-    begun(clos, "dar", 9).receive(dar.encode(ear), 3, 0.1)
+    start_machine(clos, "dar", 9).receive(dar.encode(ear), 3, 0.1)
     with pytest.raises(wire.MalformedMessage):
-        begun(clos, "dar", 9).receive(dar.encode(ear._replace(**field)), 3, 0.1)
+        start_machine(clos, "dar", 9).receive(dar.encode(ear._replace(**field)), 3, 0.1)

@@ -53,8 +53,8 @@ def cycle(tables, address, owner=None):
     hops} of each node that forwards, and `owner` keeps what is for it."""
     onward = {}
     for node, table in tables.items():
-        held = [prefix for prefix in table if node != owner and prefix.holds(address)]
-        hops = table[max(held, key=lambda prefix: prefix.length)] if held else ()
+        prefixes = [prefix for prefix in table if node != owner and prefix.holds(address)]
+        hops = table[max(prefixes, key=lambda prefix: prefix.length)] if prefixes else ()
         onward[node] = {hop.node for hop in hops} & tables.keys()
     while ends := {node for node, nodes in onward.items() if not nodes}:
         onward = {node: nodes - ends for node, nodes in onward.items() if node not in ends}

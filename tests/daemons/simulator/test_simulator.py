@@ -14,7 +14,7 @@ DCELL = build("dcell:n=4,k=1")
 DEAD_S = 0.092
 
 
-def converged(topology, spec="dr", **options):
+def converge(topology, spec="dr", **options):
     simulator = Simulator(topology, spec, **options)
     simulator.run_until_converged()
     return simulator
@@ -71,7 +71,7 @@ def test_what_earlier_walks_to_a_server_have_found_changes_no_later_one(spec, sc
     """At any moment, while daemons have not noticed what is broken too, so that some packets arrive
     nowhere."""
     topology = build(spec)
-    simulator = converged(topology, scheme)
+    simulator = converge(topology, scheme)
     servers, lost = range(topology.servers), 0
     for link in range(0, len(topology.links), 5):
         before = simulator.version()
@@ -84,9 +84,9 @@ def test_what_earlier_walks_to_a_server_have_found_changes_no_later_one(spec, sc
             ):
                 known = {}
                 for src in servers:
-                    told = simulator.walk(src, dst, choice, first_octet=octet, known=known)
+                    walk = simulator.walk(src, dst, choice, first_octet=octet, known=known)
                     plain = simulator.walk(src, dst, choice, first_octet=octet)
-                    assert told == plain or ("loop" in told.lost and "loop" in plain.lost)
+                    assert walk == plain or ("loop" in walk.lost and "loop" in plain.lost)
                     lost += bool(plain.lost)
     assert lost
 
@@ -99,7 +99,7 @@ def test_a_network_converges_within_a_few_gaps_after_the_last_has_started():
 
 
 def test_an_announced_failure_is_noticed_at_once():
-    simulator = converged(DCELL)
+    simulator = converge(DCELL)
     simulator.run_until(0.5)
     simulator.fail(DCELL.link("h0-h4"))
     assert simulator.now == simulator.changed_s == 0.5
@@ -113,7 +113,7 @@ def test_an_announced_failure_is_noticed_at_once():
 
 @pytest.mark.parametrize("sender", [None, 0, 4])
 def test_a_silent_failure_of_one_or_both_directions_is_noticed_at_both_ends(sender):
-    simulator = converged(DCELL)
+    simulator = converge(DCELL)
     simulator.run_until(0.5)
     seen = downs(simulator, 0.5)
     simulator.fail(DCELL.link("h0-h4"), silent=True, sender=sender)
@@ -128,7 +128,7 @@ def test_a_silent_failure_of_one_or_both_directions_is_noticed_at_both_ends(send
 
 
 def test_the_death_of_one_behind_a_crossbar_is_noticed_by_all_and_the_others_stay():
-    simulator = converged(DCELL)
+    simulator = converge(DCELL)
     simulator.run_until(0.5)
     seen = downs(simulator, 0.5)
     simulator.kill(1)
@@ -141,7 +141,7 @@ def test_the_death_of_one_behind_a_crossbar_is_noticed_by_all_and_the_others_sta
 
 
 def test_a_blackhole_between_crossbar_and_server_is_noticed_by_those_behind_it():
-    simulator = converged(DCELL)
+    simulator = converge(DCELL)
     simulator.run_until(0.5)
     seen = downs(simulator, 0.5)
     crossbar = DCELL.naming.node("w0")
@@ -152,7 +152,7 @@ def test_a_blackhole_between_crossbar_and_server_is_noticed_by_those_behind_it()
 
 
 def test_a_daemon_that_starts_again_is_noticed_and_its_routes_come_back():
-    simulator = converged(DCELL)
+    simulator = converge(DCELL)
     simulator.run_until(0.5)
     seen = downs(simulator, 0.5)
     simulator.restart(1)
@@ -177,7 +177,7 @@ def test_links_that_have_failed_before_are_down_from_the_beginning():
 
 
 def test_counters_count():
-    simulator = converged(DCELL)
+    simulator = converge(DCELL)
     simulator.run_until(1.0)
     before = dict(simulator.counters)
     simulator.run_until(4.0)
@@ -191,7 +191,7 @@ def test_counters_count():
 
 def test_loss_reordering_and_duplicates_raise_no_false_alarm_and_hide_no_death():
     wire = Wire(jitter_s=0.004, loss_fraction=0.01, duplicate_fraction=0.2)
-    simulator = converged(DCELL, wire=wire, random=random.Random(4))
+    simulator = converge(DCELL, wire=wire, random=random.Random(4))
     seen = downs(simulator, simulator.now)
     simulator.run_until(5.0)
     assert len(seen) <= 2, "three losses of a hundred in a row, in 13 000 hellos"
@@ -208,7 +208,7 @@ def test_wires_that_draw_need_something_to_draw_from():
 
 
 def test_daemons_that_do_not_run_for_a_while_blame_nobody():
-    simulator = converged(DCELL)
+    simulator = converge(DCELL)
     draw = random.Random(2)
     seen = downs(simulator, 0.1)
     for _ in range(20):
@@ -222,7 +222,7 @@ def test_daemons_that_do_not_run_for_a_while_blame_nobody():
 
 
 def test_one_daemon_that_does_not_run_blames_nobody_and_is_blamed():
-    simulator = converged(DCELL)
+    simulator = converge(DCELL)
     simulator.run_until(0.5)
     seen = downs(simulator, 0.5)
     simulator.stall(0, 0.3)
@@ -234,7 +234,7 @@ def test_one_daemon_that_does_not_run_blames_nobody_and_is_blamed():
 
 
 def test_one_daemon_that_does_not_run_twice_over_learns_how_the_carrier_is_in_the_end():
-    simulator = converged(DCELL)
+    simulator = converge(DCELL)
     link = DCELL.link("h3-h16")
     simulator.stall(3, 0.010)
     simulator.fail(link)
@@ -273,7 +273,7 @@ def test_the_same_seed_gives_the_same_run():
 )
 def test_what_is_no_message_is_dropped_and_counted_by_whoever_hears_it(spec, scheme):
     """For every state machine: its carrier does it."""
-    simulator = converged(build(spec), scheme)
+    simulator = converge(build(spec), scheme)
     simulator.run_for(0.5)
     changed_s, speaker = simulator.changed_s, simulator.node(next(iter(simulator._nodes)))
     port, hears = speaker.config.ports[0]

@@ -15,7 +15,7 @@ from weft.topologies.core.plain_topology import PlainTopology
 NETWORK = "dcell:n=4,k=1"
 
 
-def opened(scheme="dr", spec=NETWORK):
+def open_session(scheme="dr", spec=NETWORK):
     return ViewerSession(build(spec), scheme, Random(1))
 
 
@@ -27,28 +27,28 @@ def do(session, **request):
     return json.loads(session.do(json.dumps(request)))
 
 
-def of_kind(rows, kind):
+def events_of_kind(rows, kind):
     return [row for row in rows if row["event"] == kind]
 
 
-def lost(rows):
-    return [row["lost"] for row in of_kind(rows, "pairs")]
+def lost_pairs(rows):
+    return [row["lost"] for row in events_of_kind(rows, "pairs")]
 
 
 def test_pairs_are_lost_while_a_link_is_silent():
-    session = opened()
+    session = open_session()
     start = events(session, 1_000_000)
     assert start[0]["event"] == "network"
     assert (len(start[0]["nodes"]), len(start[0]["links"])) == (25, 30)
-    assert lost(start)[0] == 380, "nothing arrives before daemons have started"
-    assert lost(start)[-1] == 0
+    assert lost_pairs(start)[0] == 380, "nothing arrives before daemons have started"
+    assert lost_pairs(start)[-1] == 0
     assert do(session, do="fail", what="h0-h4", silent=True) == {}
     failed = events(session, 2_000_000)
-    assert lost(failed) == [32]
-    assert {row["node"] for row in of_kind(failed, "neighbour")} == {"h0", "h4"}
+    assert lost_pairs(failed) == [32]
+    assert {row["node"] for row in events_of_kind(failed, "neighbour")} == {"h0", "h4"}
     assert do(session, do="path", src="h0", dst="h4")["reason"] == "no route at h0"
     do(session, do="restore", what="h0-h4")
-    assert lost(events(session, 3_000_000)) == [0]
+    assert lost_pairs(events(session, 3_000_000)) == [0]
     assert do(session, do="path", src="h0", dst="h4") == {
         "nodes": ["h0", "h4"],
         "links": ["h0-h4"],
@@ -57,7 +57,7 @@ def test_pairs_are_lost_while_a_link_is_silent():
 
 
 def test_the_division_of_time_changes_nothing():
-    whole, parts = opened("dfr"), opened("dfr")
+    whole, parts = open_session("dfr"), open_session("dfr")
     once = []
     pieces = []
     for us in (700_000, 2_000_000):
@@ -67,7 +67,7 @@ def test_the_division_of_time_changes_nothing():
             do(session, do="fail", what="h12")
     changes = ("neighbour", "log", "link", "pairs")
     for kind in changes:
-        assert of_kind(once, kind) == of_kind(pieces, kind)
+        assert events_of_kind(once, kind) == events_of_kind(pieces, kind)
 
 
 @pytest.mark.parametrize(
@@ -112,19 +112,19 @@ def test_a_session_needs_no_numpy(tmp_path):
     ],
 )
 def test_a_wrong_value_changes_nothing(request_, error):
-    session = opened()
+    session = open_session()
     events(session, 1_000)
     name = "what" if request_["do"] == "fail" else "link"
     assert do(session, **request_, **{name: "h0-h4"}) == {"error": error}
-    assert not of_kind(events(session, 2_000), "link")
+    assert not events_of_kind(events(session, 2_000), "link")
 
 
 def test_a_daemon_is_killed_and_started_and_a_node_loses_power():
-    session = opened()
+    session = open_session()
     events(session, 1_000_000)
 
     def row(until_us):
-        return of_kind(events(session, until_us), "daemons")[-1]["daemons"]["h5"]
+        return events_of_kind(events(session, until_us), "daemons")[-1]["daemons"]["h5"]
 
     do(session, do="stop", node="h5")
     assert row(1_010_000)["pid"] is None
@@ -137,7 +137,7 @@ def test_a_daemon_is_killed_and_started_and_a_node_loses_power():
 
 
 def test_a_failure_is_reported_before_its_detection():
-    session = opened()
+    session = open_session()
     events(session, 1_000_000)
     do(session, do="fail", what="h0-h4")
     kinds = [row["event"] for row in events(session, 1_001_000)]
@@ -145,16 +145,16 @@ def test_a_failure_is_reported_before_its_detection():
 
 
 def test_packets_are_named_by_their_messages():
-    session = opened("dfr")
-    packets = of_kind(events(session, 300_000, ALL), "packets")[0]["packets"]
+    session = open_session("dfr")
+    packets = events_of_kind(events(session, 300_000, ALL), "packets")[0]["packets"]
     assert {kind for _, _, _, kind in packets} >= {"hello", "link_states"}
     do(session, do="fail", what="h0-h4")
-    packets = of_kind(events(session, 400_000, URGENT), "packets")[0]["packets"]
+    packets = events_of_kind(events(session, 400_000, URGENT), "packets")[0]["packets"]
     assert "link_states" in {kind for _, _, _, kind in packets}
 
 
 def test_a_link_is_impaired_and_reported_as_degraded():
-    session = opened("lbsp", "fattree:k=4")
+    session = open_session("lbsp", "fattree:k=4")
     events(session, 1_000_000)
     link = "e1.0-a1.0"
     do(session, do="impair", link=link, loss="10", delay="5ms")
@@ -164,21 +164,21 @@ def test_a_link_is_impaired_and_reported_as_degraded():
         "delay_us": 5000,
         "degraded": True,
     }
-    assert of_kind(events(session, 1_100_000), "link")[-1]["altered"]
+    assert events_of_kind(events(session, 1_100_000), "link")[-1]["altered"]
     do(session, do="restore", what=link)
     assert not do(session, do="link", link=link)["degraded"]
-    assert "lbsp does" in do(opened(), do="degrade", link="h0-h4")["error"]
+    assert "lbsp does" in do(open_session(), do="degrade", link="h0-h4")["error"]
 
 
 def test_a_wrong_request_is_answered_by_one_line():
-    session = opened()
+    session = open_session()
     assert "unknown request" in do(session, do="explode")["error"]
     assert "unknown request" in do(session, do="fail", where="h0")["error"]
     assert "no server h99" in do(session, do="fail", what="h99")["error"]
     assert do(session, do="stop", node="w0") == {"error": "w0 has no daemon"}
 
 
-def enumerated(topology, src, dst):
+def enumerate_paths(topology, src, dst):
     """Return all shortest paths by name, each with its share: 1 / branches at each switch."""
     paths = [tuple(path) for path in shortest.paths(topology.adjacency, src, dst)]
     shares = {}
@@ -196,34 +196,34 @@ def test_paths_of_a_pair_have_the_shares_of_an_enumeration(plain):
     session = ViewerSession(PlainTopology(topology) if plain else topology, "ecmp", Random(1))
     events(session, 1_000_000)
 
-    def shown():
+    def path_reply():
         reply = do(session, do="path", src="h0", dst="h15")
         assert not reply["by_queues"]
         assert {link for path in reply["paths"] for link in path["links"]} >= set(reply["links"])
         return {tuple(path["nodes"]): path["share"] for path in reply["paths"]}
 
-    assert shown() == enumerated(topology, 0, 15)
-    assert list(shown().values()) == [0.25] * 4
-    path = next(iter(shown()))
+    assert path_reply() == enumerate_paths(topology, 0, 15)
+    assert list(path_reply().values()) == [0.25] * 4
+    path = next(iter(path_reply()))
     core = f"{path[2]}-{path[3]}"
     do(session, do="fail", what=core)
     events(session, 2_000_000)
     live = fail_links(topology, [topology.link(core)])
-    assert shown() == pytest.approx(enumerated(live, 0, 15))
-    assert sorted(shown().values()) == [0.25, 0.25, 0.5]
+    assert path_reply() == pytest.approx(enumerate_paths(live, 0, 15))
+    assert sorted(path_reply().values()) == [0.25, 0.25, 0.5]
     do(session, do="restore", what=core)
     do(session, do="power", node=path[2])
     events(session, 3_000_000)
-    assert sorted(shown().values()) == [0.5, 0.5]
+    assert sorted(path_reply().values()) == [0.5, 0.5]
 
 
 def test_shares_of_queues_are_named_and_a_single_path_has_none():
-    fabric = opened("drill", "fattree:k=4")
+    fabric = open_session("drill", "fattree:k=4")
     events(fabric, 1_000_000)
     reply = do(fabric, do="path", src="h0", dst="h15")
     assert reply["by_queues"]
     assert [path["share"] for path in reply["paths"]] == [0.25] * 4
     assert "paths" not in do(fabric, do="path", src="h0", dst="h1")
-    servers = opened()
+    servers = open_session()
     events(servers, 1_000_000)
     assert "paths" not in do(servers, do="path", src="h0", dst="h4")

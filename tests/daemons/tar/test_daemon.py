@@ -50,7 +50,7 @@ def use(simulator, pairs, for_s):
         simulator.run_for(0.1)
 
 
-def found(links, src, dst):
+def arriving_paths(links, src, dst):
     """The paths of all attempts that arrive, with `links` dead."""
     down = dead_channels(fail_links(FICONN, list(links)), NETWORK)
     flow = tar.flow_hash(ADDRESS(src), ADDRESS(dst), ICMP, 0)
@@ -62,7 +62,7 @@ def found(links, src, dst):
 
 
 def wrong(simulator, links, pairs):
-    walks = [(simulator.walk(*pair), found(links, *pair)) for pair in pairs]
+    walks = [(simulator.walk(*pair), arriving_paths(links, *pair)) for pair in pairs]
     return [
         (walk, paths)
         for walk, paths in walks
@@ -71,8 +71,10 @@ def wrong(simulator, links, pairs):
 
 
 def the_flow(simulator, src, dst):
-    (one,) = [flow for flow in simulator.status(src)["flows"] if flow["destination"] == f"h{dst}"]
-    return one
+    (flow_row,) = [
+        flow for flow in simulator.status(src)["flows"] if flow["destination"] == f"h{dst}"
+    ]
+    return flow_row
 
 
 def test_without_failures_every_flow_goes_by_tor_and_every_server_on_it_knows_it():
@@ -124,7 +126,7 @@ def test_after_random_failures_lost_messages_and_restarts_no_flow_stays_lost_or_
     assert not lost
 
 
-def loaded(pair, filling=0):
+def load_pair(pair, filling=0):
     """A network in which `pair` is in use, also by so many other flows, its path, and the first
     server there that leaves its switch."""
     simulator = running("refresh_ms=200,refreshes_per_s=1000,probes_per_s=1000,idle_s=100")
@@ -152,30 +154,30 @@ def follow(simulator, flow, src, dst):
 def test_flows_leave_a_link_until_it_is_as_busy_as_the_other_and_none_goes_in_circles_meanwhile():
     """States are set from the destination on: whatever packets meet, old states or new ones, leads
     there."""
-    simulator, path, leaving = loaded(ITS_OWN, filling=20)
+    simulator, path, leaving = load_pair(ITS_OWN, filling=20)
     server, most = simulator.protocol(leaving), 0
 
-    def at(port):
+    def hop_count(port):
         states = [server._states.get(flow) for flow, _ in server._own.items()]
         return sum(state is not None and state.hop.port == port for state in states)
 
     for _ in range(4000):
-        server.event(Measured({port: 45_000 * at(port) for port in (0, 1)}), simulator.now)
+        server.event(Measured({port: 45_000 * hop_count(port) for port in (0, 1)}), simulator.now)
         simulator.run_for(0.0005)
         for flow, _ in list(server._own.items()):
             taken = follow(simulator, flow, *ITS_OWN)
             assert taken[-1] == ITS_OWN[1]
             most = max(most, len(taken))
     assert most > len(path)
-    assert abs(at(0) - at(1)) <= 2
+    assert abs(hop_count(0) - hop_count(1)) <= 2
     for _ in range(1000):
         server.event(Measured({0: 0, 1: 0}), simulator.now)
         simulator.run_for(0.0005)
-    assert at(0) == 0
+    assert hop_count(0) == 0
 
 
 def test_its_own_traffic_does_not_drive_a_flow_away():
-    simulator, path, leaving = loaded(ITS_OWN)
+    simulator, path, leaving = load_pair(ITS_OWN)
     simulator.protocol(leaving).event(Measured({0: 0, 1: 900_000}), simulator.now)
     use(simulator, [ITS_OWN], 1.0)
     assert simulator.walk(*ITS_OWN).path == path
@@ -184,7 +186,7 @@ def test_its_own_traffic_does_not_drive_a_flow_away():
 def test_a_server_bypasses_flows_from_its_switch_until_real_and_virtual_ones_are_as_many():
     """Its level-0 link stays idle all the while: flows that it bypassed do not come to it any
     more."""
-    simulator, path, leaving = loaded((1, 40), filling=20)
+    simulator, path, leaving = load_pair((1, 40), filling=20)
     assert leaving == path[1]
     server, flows = simulator.protocol(leaving), 21
     for _ in range(4000):
@@ -197,7 +199,7 @@ def test_a_server_bypasses_flows_from_its_switch_until_real_and_virtual_ones_are
 
 
 def test_a_bypassed_flow_goes_on_from_the_server_before_and_no_server_has_a_state_that_is_not_on_its_path():  # noqa: E501
-    simulator, path, leaving = loaded((1, 40))
+    simulator, path, leaving = load_pair((1, 40))
     simulator.protocol(leaving).event(Measured({0: 0, 1: 900_000}), simulator.now)
     flow = FiveTuple(ADDRESS(1), ADDRESS(40), 17, 7)
     simulator.tell(1, FlowInUse(flow))
@@ -231,7 +233,7 @@ def test_a_server_without_power_is_avoided_in_both_directions(dead):
 
 
 def test_small_differences_do_not_count():
-    simulator, path, leaving = loaded(ITS_OWN, filling=20)
+    simulator, path, leaving = load_pair(ITS_OWN, filling=20)
     simulator.protocol(leaving).event(Measured({0: 0, 1: 40_000}), simulator.now)
     use(simulator, [ITS_OWN], 0.6)
     assert simulator.walk(*ITS_OWN).path == path
@@ -255,16 +257,16 @@ def test_a_flow_that_comes_back_before_its_states_are_forgotten_is_answered_at_o
     assert the_flow(simulator, 1, 40)["path"]
 
 
-def probed(simulator, server, for_s, every_s=0.001):
+def probe_ports(simulator, server, for_s, every_s=0.001):
     """The ports of the flows that `server` asks about meanwhile, in order."""
     asked, own = [], simulator.protocol(server)._own._own
-    tokens = {flow: one.token for flow, one in own.items()}
+    tokens = {flow: own_flow.token for flow, own_flow in own.items()}
     for _ in range(round(for_s / every_s)):
         simulator.run_for(every_s)
-        for flow, one in own.items():
-            if one.token != tokens.get(flow):
+        for flow, own_flow in own.items():
+            if own_flow.token != tokens.get(flow):
                 asked.append(flow.ports)
-                tokens[flow] = one.token
+                tokens[flow] = own_flow.token
     return asked
 
 
@@ -295,8 +297,8 @@ def crowd():
 def test_a_source_asks_first_about_the_flow_that_was_used_last_and_not_about_those_that_rest(crowd):
     simulator, link = crowd
     simulator.fail(link)
-    assert probed(simulator, 1, 0.1)[:5] == [4, 0, 6, 2, 8]
-    assert not {1, 3, 5, 7, 9} & set(probed(simulator, 1, 0.5))
+    assert probe_ports(simulator, 1, 0.1)[:5] == [4, 0, 6, 2, 8]
+    assert not {1, 3, 5, 7, 9} & set(probe_ports(simulator, 1, 0.5))
 
 
 def test_a_flow_that_rested_while_its_path_broke_is_asked_about_when_it_goes_on(crowd):
@@ -306,7 +308,7 @@ def test_a_flow_that_rested_while_its_path_broke_is_asked_about_when_it_goes_on(
     flow = FiveTuple(ADDRESS(1), ADDRESS(40), 17, 5)
     assert simulator.protocol(1)._states.get(flow) is None
     using(simulator, 1, 40, [5])
-    assert probed(simulator, 1, 0.02)[0] == 5
+    assert probe_ports(simulator, 1, 0.02)[0] == 5
     simulator.run_for(0.3)
     assert simulator.protocol(1)._states.get(flow)
 
@@ -316,7 +318,7 @@ def test_a_flow_that_rests_keeps_its_path_for_as_long_as_it_may_come_back_and_no
     simulator = running("refresh_ms=200,refreshes_per_s=1000,refreshes=2,idle_s=12")
     using(simulator, 1, 40, [7])
     flow = FiveTuple(ADDRESS(1), ADDRESS(40), 17, 7)
-    asked = probed(simulator, 1, 11.5)
+    asked = probe_ports(simulator, 1, 11.5)
     assert simulator.protocol(1)._states.get(flow)
     assert len(asked) < 3 * 5 + 3  # those of the time in which it may have gone on, and a few more
     simulator.run_for(15.0)
@@ -335,9 +337,9 @@ def test_many_paths_that_break_at_once_are_told_of_together():
     quiet = simulator.counters["messages"] - before
     simulator.fail(link)
     simulator.run_for(0.03)
-    told = simulator.counters["messages"] - before - 2 * quiet
+    message_count = simulator.counters["messages"] - before - 2 * quiet
     assert simulator.status(1)["breaks"] == 200
-    assert told <= 3 * len(path) + 10
+    assert message_count <= 3 * len(path) + 10
     assert simulator.protocol(1)._states.get(FiveTuple(ADDRESS(1), ADDRESS(40), 17, 0)) is None
 
 
@@ -380,14 +382,14 @@ def test_a_question_that_was_lost_with_its_path_is_not_waited_for():
     near, far = next((a, b) for a, b in pairwise(path) if a // 4 != b // 4 and a != 1)
     simulator.fail(FICONN.link_between(near, far), silent=True)
     use(simulator, [(1, 40)], 1.0)
-    assert simulator.walk(1, 40).path in found([FICONN.link_between(near, far)], 1, 40)
+    assert simulator.walk(1, 40).path in arriving_paths([FICONN.link_between(near, far)], 1, 40)
 
 
 def test_a_message_that_got_lost_is_missed_by_what_answers_take_and_not_by_what_they_may_take():
     simulator = running("refresh_ms=100,refreshes_per_s=10,probe_ms=5000,idle_s=100")
     use(simulator, [ITS_OWN], 1.0)
 
-    def counted(name, link=None):
+    def does_rise(name, link=None):
         """Until that has gone up, `link` swallows everything."""
         before, end = simulator.status(1)[name], simulator.now + 0.15
         if link is not None:
@@ -398,11 +400,11 @@ def test_a_message_that_got_lost_is_missed_by_what_answers_take_and_not_by_what_
             simulator.restore(link)
         return simulator.now < end
 
-    assert counted("answers")
+    assert does_rise("answers")
     simulator.run_for(0.07)  # the next question leaves soon
-    assert counted("probes_sent", FICONN.link(f"h{ITS_OWN[0]}-h{ITS_OWN[1]}"))
+    assert does_rise("probes_sent", FICONN.link(f"h{ITS_OWN[0]}-h{ITS_OWN[1]}"))
     began_s = simulator.now
-    assert counted("answers")
+    assert does_rise("answers")
     assert simulator.now - began_s < 2 * LEAST_RTO_S
     assert simulator.status(1)["timeouts"] == 1
 
@@ -431,8 +433,8 @@ def test_a_path_that_another_has_replaced_may_break():
     machine = simulator.protocol(between)
     state = machine._states.get(flow)
     for token, ends in ((state.token - 1, False), (state.token, True)):
-        (told,) = messages.breaks(state.path[state.position + 1], between, [(flow, token)])
-        actions = machine.receive(told, state.hop.port, simulator.now)
+        (message,) = messages.breaks(state.path[state.position + 1], between, [(flow, token)])
+        actions = machine.receive(message, state.hop.port, simulator.now)
         assert [action for action in actions if isinstance(action, SetFlowRewrite)] == [
             SetFlowRewrite(flow, None)
         ] * ends

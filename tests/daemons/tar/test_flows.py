@@ -11,9 +11,9 @@ def flow(number):
     return FiveTuple(1, 2, 17, number)
 
 
-def recounted(known, virtual, loads, asked, gain, now):
+def recount(known, virtual, loads, asked, gain, now):
     """Return FlowStates.available(), computed anew from all of `known` and `virtual`."""
-    out = [[each for each in known.values() if each.hop.port == port] for port in (0, 1)]
+    out = [[state for state in known.values() if state.hop.port == port] for port in (0, 1)]
     mean = (loads[0] + loads[1]) // max(1, len(known))
     left = [loads[0] + mean * sum(t > now and its != asked for its, t in virtual.items()), loads[1]]
     if own := known.get(asked):
@@ -29,33 +29,33 @@ def test_what_is_available_is_what_real_and_virtual_flows_leave():
         {},
     )
     for now in range(3000):
-        one = flow(draw.randrange(30))
+        probed_flow = flow(draw.randrange(30))
         act = draw.random()
         if act < 0.2:
-            virtual[one] = now + draw.randrange(1, 60)
-            states.bypassed(one, virtual[one])
+            virtual[probed_flow] = now + draw.randrange(1, 60)
+            states.bypassed(probed_flow, virtual[probed_flow])
         elif act < 0.3:
-            virtual.pop(one, None)
-            states.passed(one)
-        elif one in known and act < 0.6:
-            states.forget(one)
-            del known[one]
+            virtual.pop(probed_flow, None)
+            states.passed(probed_flow)
+        elif probed_flow in known and act < 0.6:
+            states.forget(probed_flow)
+            del known[probed_flow]
         else:
             hop = Hop(draw.randrange(2), draw.randrange(3))
             new = FlowState((0, 1), 0, 1, hop, draw.random())
-            changed = one not in known or known[one].hop != hop
-            assert states.put(one, new) == changed
-            known[one] = new
+            changed = probed_flow not in known or known[probed_flow].hop != hop
+            assert states.put(probed_flow, new) == changed
+            known[probed_flow] = new
         states.loads = {0: draw.randrange(900), 1: draw.randrange(900)}
         asked = flow(draw.randrange(40))
         assert len(states) == len(known)
         assert states.get(asked) == known.get(asked)
         assert states.virtual(now) == sum(expires_s > now for expires_s in virtual.values())
-        assert states.available(asked, {0, 1}, now) == recounted(
+        assert states.available(asked, {0, 1}, now) == recount(
             known, virtual, states.loads, asked, 50, now
         )
         assert dict(states.by([Hop(0, 1)])) == {
-            its: each for its, each in known.items() if each.hop == Hop(0, 1)
+            its: state for its, state in known.items() if state.hop == Hop(0, 1)
         }
 
 

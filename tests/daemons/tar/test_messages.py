@@ -44,11 +44,11 @@ def test_what_is_passed_on_differs_in_who_speaks_to_whom(probe, sender, target):
 @given(NODE, NODE, st.lists(st.tuples(FLOWS, WORD), min_size=1, max_size=3 * messages.MOST_BREAKS))
 def test_breaks_are_read_as_written_each_message_within_a_frame(sender, target, flows):
     payloads = messages.breaks(sender, target, flows)
-    told = [messages.decode(payload) for payload in payloads]
-    assert [flow for one in told for flow in one.flows] == flows
+    message = [messages.decode(payload) for payload in payloads]
+    assert [flow for part in message for flow in part.flows] == flows
     assert len(payloads) == -(-len(flows) // messages.MOST_BREAKS)
-    for payload, one in zip(payloads, told, strict=True):
-        assert (one.sender, one.target) == (sender, target)
+    for payload, part in zip(payloads, message, strict=True):
+        assert (part.sender, part.target) == (sender, target)
         assert payload[wire.TARGET] == target.to_bytes(4, "big")
         assert len(payload) <= 1472
         assert wire.decode(payload) is None
@@ -59,11 +59,11 @@ def test_breaks_are_read_as_written_each_message_within_a_frame(sender, target, 
 @given(st.binary(max_size=80))
 def test_anything_else_is_garbage_or_another_message(payload):
     with suppress(wire.MalformedMessage):
-        told = messages.decode(payload)
-        if isinstance(told, FlowBreaks):
-            assert messages.breaks(*told) == [payload]
+        message = messages.decode(payload)
+        if isinstance(message, FlowBreaks):
+            assert messages.breaks(*message) == [payload]
         else:
-            assert told is None or messages.encode(told) == payload
+            assert message is None or messages.encode(message) == payload
 
 
 @given(PROBES, st.integers(1, 40))

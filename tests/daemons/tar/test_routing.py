@@ -247,12 +247,12 @@ def test_a_dead_server_behind_the_switch_is_left_out_by_the_server_before_it(
     ]
     assert through
 
-    def left(server: int) -> tuple[int, int]:
+    def live_load(server: int) -> tuple[int, int]:
         ends = [network.peer(server, level) for level in network.levels(server)]
         return 10, 0 if set(ends) & dead else 10
 
     for src, dst in through:
-        tries = [walk(network, src, dst, left, seed, dead=dead) for seed in range(8)]
+        tries = [walk(network, src, dst, live_load, seed, dead=dead) for seed in range(8)]
         assert any(arrives for _, arrives in tries), (src, dst)
         assert all(1 not in probe.path for probe, _ in tries)
         assert all(probe.left == [] for probe, arrives in tries if len(probe.path) == 2)

@@ -110,16 +110,16 @@ class Endpoint:
 
     def poll(self, now: int) -> list[Transmission]:
         """Return the packets to send now: probes and answers, then pulls, then data that is due."""
-        found: list[Transmission] = []
+        frames: list[Transmission] = []
         if self._timer is not None and self._timer <= now:
-            self._expire(now, found)
-        found += self._answers
+            self._expire(now, frames)
+        frames += self._answers
         self._answers.clear()
         while self._peers and self._pulling.due <= now:
-            self._pull(now, found)
+            self._pull(now, frames)
         while self._senders and self._sending.due <= now:
-            self._send(now, found)
-        return found
+            self._send(now, frames)
+        return frames
 
     def deadline(self) -> int | None:
         """Return the time of the next poll(), in the past for at once.
@@ -180,13 +180,13 @@ class Endpoint:
             del self.incoming[key]
             self._incoming_of[message.peer] -= 1
 
-    def _pull(self, now: int, found: list[Transmission]) -> None:
+    def _pull(self, now: int, frames: list[Transmission]) -> None:
         """Pull a packet from the host that waits longest, or cross out what has come without."""
         peer = self._peers.popleft()
         wanted = self._wanted[peer]
         message = wanted.popleft()
         if message.queued:
-            found.append(Transmission(peer, message.pull(), 0))
+            frames.append(Transmission(peer, message.pull(), 0))
             self.counters.pulls += 1
             self._pulling.took(now, self._gap_ns)
         message.listed = message.queued > 0
@@ -195,7 +195,7 @@ class Endpoint:
         if wanted:
             self._peers.append(peer)
 
-    def _send(self, now: int, found: list[Transmission]) -> None:
+    def _send(self, now: int, frames: list[Transmission]) -> None:
         """Send a packet of the message that waits longest, or cross it out."""
         message = self._senders.popleft()
         message.listed = False
@@ -206,18 +206,18 @@ class Endpoint:
         self.counters.sent += 1
         again = message.retransmissions > before
         self.counters.retransmissions += again
-        found.append(Transmission(message.peer, data, data.own_bytes, again))
+        frames.append(Transmission(message.peer, data, data.own_bytes, again))
         self._sending.took(now, self.parameters.gap_ns(HEADER_BYTES + data.own_bytes))
         self._wake(now + message.timeout_ns(now))
         self._list(message)
 
-    def _expire(self, now: int, found: list[Transmission]) -> None:
+    def _expire(self, now: int, frames: list[Transmission]) -> None:
         """Ask after the packets whose deadline has come."""
         self._timer = None
         for message in list(self._active.values()):
             if (at := message.deadline()) is not None and at <= now:
                 for data in message.expire(now):
-                    found.append(Transmission(message.peer, data, 0))
+                    frames.append(Transmission(message.peer, data, 0))
                     self.counters.timeouts += 1
                 if message.failed:
                     del self._active[message.flow]

@@ -179,8 +179,15 @@ class OutgoingMessage:
         self._layer_of[packet] = self.layer
         self._state[packet] = IN_FLIGHT
         self._in_flight[packet] = now
-        of = self._parameters
-        return Data(self.flow, packet, self.layer, of.window, self.size_bytes, of.payload_bytes)
+        parameters = self._parameters
+        return Data(
+            self.flow,
+            packet,
+            self.layer,
+            parameters.window,
+            self.size_bytes,
+            parameters.payload_bytes,
+        )
 
     def _draw(self, n: int) -> int:
         return self._word() % n

@@ -205,7 +205,7 @@ class TransportNetwork:
             self._poll(host)
 
 
-def sprayed(topology: Topology) -> RouteFunction:
+def spray_routing(topology: Topology) -> RouteFunction:
     """Return routing of each packet over a random shortest path."""
     switches = range(topology.servers, topology.nodes)
     hops = {
@@ -220,7 +220,7 @@ def sprayed(topology: Topology) -> RouteFunction:
     return route
 
 
-def hashed(topology: Topology, seed: int) -> RouteFunction:
+def ecmp_routing(topology: Topology, seed: int) -> RouteFunction:
     """Return routing of each flow over one shortest path, by its hash (ECMP)."""
     switches = range(topology.servers, topology.nodes)
     hops = {
@@ -439,7 +439,7 @@ class RuleRoute:
         return last
 
 
-def by_path(topology: Topology, path: Callable[[int, int], Sequence[int]]) -> RouteFunction:
+def path_routing(topology: Topology, path: Callable[[int, int], Sequence[int]]) -> RouteFunction:
     """Return routing along path(src, dst), whose nodes are those that route."""
 
     def route(node: int, frame: Frame, draw: Callable[[], float]) -> int:
@@ -457,7 +457,7 @@ def by_path(topology: Topology, path: Callable[[int, int], Sequence[int]]) -> Ro
     return route
 
 
-def layered(
+def layer_routing(
     topology: Topology, ports_of: Sequence[Mapping[int, Mapping[int, int]]]
 ) -> RouteFunction:
     """Return routing of each packet by the routes of its layer.

@@ -27,27 +27,27 @@ def endpoint(**changed):
     return Endpoint(parameters(**changed))
 
 
-def poll_until(one, now, until):
+def poll_until(sender, now, until):
     """All that `one` sends from `now` on, with when."""
-    found = []
+    frames = []
     while True:
-        found += [(now, each) for each in one.poll(now)]
-        at = one.deadline()
+        frames += [(now, sent) for sent in sender.poll(now)]
+        at = sender.deadline()
         if at is None or max(at, now) > until:
-            return found
+            return frames
         now = max(at, now)
 
 
-def data(found):
+def data(frames):
     return [
-        each.packet.sequence
-        for _, each in found
-        if isinstance(each.packet, Data) and each.payload_bytes
+        sent.packet.sequence
+        for _, sent in frames
+        if isinstance(sent.packet, Data) and sent.payload_bytes
     ]
 
 
-def pulls(found):
-    return [(each.peer, each.packet.pulls) for _, each in found if isinstance(each.packet, Pull)]
+def pulls(frames):
+    return [(sent.peer, sent.packet.pulls) for _, sent in frames if isinstance(sent.packet, Pull)]
 
 
 def packet(sequence, flow=1, packets=20, window=8, layer=0):
@@ -55,174 +55,179 @@ def packet(sequence, flow=1, packets=20, window=8, layer=0):
 
 
 def test_a_window_goes_out_at_the_rate_of_the_link_and_no_more():
-    one = endpoint()
-    one.send(0, 1, 5, 20 * PAYLOAD)
-    found = poll_until(one, 0, 40_000_000)
-    assert data(found) == list(range(8))
-    assert [at for at, _ in found] == [GAP * i for i in range(8)]
-    assert {each.peer for _, each in found} == {5}
+    sender = endpoint()
+    sender.send(0, 1, 5, 20 * PAYLOAD)
+    frames = poll_until(sender, 0, 40_000_000)
+    assert data(frames) == list(range(8))
+    assert [at for at, _ in frames] == [GAP * i for i in range(8)]
+    assert {sent.peer for _, sent in frames} == {5}
 
 
 def test_a_late_timer_catches_up_but_for_a_burst():
-    one = endpoint(window=50, burst=8)
-    one.send(0, 1, 5, 50 * PAYLOAD)
-    assert len(one.poll(0)) == 1
-    assert len(one.poll(100 * GAP)) == 9  # the one that is due, and eight that should have gone
+    sender = endpoint(window=50, burst=8)
+    sender.send(0, 1, 5, 50 * PAYLOAD)
+    assert len(sender.poll(0)) == 1
+    assert len(sender.poll(100 * GAP)) == 9  # the one that is due, and eight that should have gone
 
 
 def test_a_short_packet_is_short():
-    one = endpoint()
-    one.send(0, 1, 5, PAYLOAD + 7)
-    assert [each.payload_bytes for _, each in poll_until(one, 0, MBIT)] == [PAYLOAD, 7]
+    sender = endpoint()
+    sender.send(0, 1, 5, PAYLOAD + 7)
+    assert [sent.payload_bytes for _, sent in poll_until(sender, 0, MBIT)] == [PAYLOAD, 7]
 
 
 def test_two_messages_share_the_senders_link():
-    one = endpoint()
-    one.send(0, 1, 5, 9 * PAYLOAD)
-    one.send(0, 2, 6, 9 * PAYLOAD)
-    assert [each.peer for _, each in poll_until(one, 0, 20 * GAP)] == [5, 6] * 8
+    sender = endpoint()
+    sender.send(0, 1, 5, 9 * PAYLOAD)
+    sender.send(0, 2, 6, 9 * PAYLOAD)
+    assert [sent.peer for _, sent in poll_until(sender, 0, 20 * GAP)] == [5, 6] * 8
 
 
 def test_every_packet_is_answered_at_once_and_pulled_at_the_rate_of_the_link():
-    one = endpoint()
+    sender = endpoint()
     for sequence in range(4):
-        one.receive(0, 7, packet(sequence), whole=True)
-    found = poll_until(one, 0, 100 * GAP)
-    assert [each.packet for at, each in found if at == 0] == [
+        sender.receive(0, 7, packet(sequence), whole=True)
+    frames = poll_until(sender, 0, 100 * GAP)
+    assert [sent.packet for at, sent in frames if at == 0] == [
         *(Ack(1, i, 0, 0) for i in range(4)),
         Pull(1, 0, 1),
     ]
-    assert [at for at, each in found if isinstance(each.packet, Pull)] == [0, GAP, 2 * GAP, 3 * GAP]
-    assert pulls(found) == [(7, 1), (7, 2), (7, 3), (7, 4)]
+    assert [at for at, sent in frames if isinstance(sent.packet, Pull)] == [
+        0,
+        GAP,
+        2 * GAP,
+        3 * GAP,
+    ]
+    assert pulls(frames) == [(7, 1), (7, 2), (7, 3), (7, 4)]
 
 
 def test_no_more_is_pulled_than_the_message_needs():
-    one = endpoint()
+    sender = endpoint()
     for sequence in range(8):
-        one.receive(0, 7, packet(sequence, packets=10), whole=True)
-    assert len(pulls(poll_until(one, 0, 100 * GAP))) == 2
-    one.receive(200 * GAP, 7, packet(8, packets=10), whole=False)  # it must come once more
-    assert len(pulls(poll_until(one, 200 * GAP, 300 * GAP))) == 1
+        sender.receive(0, 7, packet(sequence, packets=10), whole=True)
+    assert len(pulls(poll_until(sender, 0, 100 * GAP))) == 2
+    sender.receive(200 * GAP, 7, packet(8, packets=10), whole=False)  # it must come once more
+    assert len(pulls(poll_until(sender, 200 * GAP, 300 * GAP))) == 1
 
 
 def test_pulls_are_fair_among_senders_not_messages():
-    one = endpoint()
+    sender = endpoint()
     for flow, peer in ((1, 7), (2, 7), (3, 8)):
         for sequence in range(4):
-            one.receive(0, peer, packet(sequence, flow=flow), whole=True)
-    assert [peer for peer, _ in pulls(poll_until(one, 0, 100 * GAP))] == [7, 8] * 4 + [7] * 4
+            sender.receive(0, peer, packet(sequence, flow=flow), whole=True)
+    assert [peer for peer, _ in pulls(poll_until(sender, 0, 100 * GAP))] == [7, 8] * 4 + [7] * 4
 
 
 def test_what_was_refused_goes_first_and_only_if_pulled():
-    one = endpoint()
-    one.send(0, 1, 5, 20 * PAYLOAD)
-    poll_until(one, 0, 9 * GAP)
+    sender = endpoint()
+    sender.send(0, 1, 5, 20 * PAYLOAD)
+    poll_until(sender, 0, 9 * GAP)
     now = 10 * GAP
-    one.receive(now, 5, Nack(1, 3, 0, 0, False), whole=True)
-    one.receive(now, 5, Nack(1, 6, 0, 0, False), whole=True)
-    assert data(poll_until(one, now, 100 * GAP)) == []
-    one.receive(101 * GAP, 5, Pull(1, 0, 3), whole=True)
-    assert data(poll_until(one, 101 * GAP, 200 * GAP)) == [3, 6, 8]
-    assert one.counters.retransmissions == 2
+    sender.receive(now, 5, Nack(1, 3, 0, 0, False), whole=True)
+    sender.receive(now, 5, Nack(1, 6, 0, 0, False), whole=True)
+    assert data(poll_until(sender, now, 100 * GAP)) == []
+    sender.receive(101 * GAP, 5, Pull(1, 0, 3), whole=True)
+    assert data(poll_until(sender, 101 * GAP, 200 * GAP)) == [3, 6, 8]
+    assert sender.counters.retransmissions == 2
 
 
 def test_a_lost_pull_is_made_good_by_the_next():
-    one = endpoint()
-    one.send(0, 1, 5, 20 * PAYLOAD)
-    poll_until(one, 0, 9 * GAP)
-    one.receive(10 * GAP, 5, Pull(1, 0, 1), whole=True)
-    one.receive(10 * GAP, 5, Pull(1, 0, 4), whole=True)
-    one.receive(10 * GAP, 5, Pull(1, 0, 2), whole=True)  # overtaken
-    assert data(poll_until(one, 10 * GAP, 50 * GAP)) == [8, 9, 10, 11]
+    sender = endpoint()
+    sender.send(0, 1, 5, 20 * PAYLOAD)
+    poll_until(sender, 0, 9 * GAP)
+    sender.receive(10 * GAP, 5, Pull(1, 0, 1), whole=True)
+    sender.receive(10 * GAP, 5, Pull(1, 0, 4), whole=True)
+    sender.receive(10 * GAP, 5, Pull(1, 0, 2), whole=True)  # overtaken
+    assert data(poll_until(sender, 10 * GAP, 50 * GAP)) == [8, 9, 10, 11]
 
 
 def test_a_pull_that_comes_before_its_nack_is_kept_for_it():
-    one = endpoint()
-    one.send(0, 1, 5, 4 * PAYLOAD)
-    poll_until(one, 0, 9 * GAP)
-    one.receive(10 * GAP, 5, Pull(1, 0, 1), whole=True)
-    one.receive(11 * GAP, 5, Nack(1, 2, 0, 1, False), whole=True)
-    assert data(poll_until(one, 11 * GAP, 20 * GAP)) == [2]
+    sender = endpoint()
+    sender.send(0, 1, 5, 4 * PAYLOAD)
+    poll_until(sender, 0, 9 * GAP)
+    sender.receive(10 * GAP, 5, Pull(1, 0, 1), whole=True)
+    sender.receive(11 * GAP, 5, Nack(1, 2, 0, 1, False), whole=True)
+    assert data(poll_until(sender, 11 * GAP, 20 * GAP)) == [2]
 
 
 @pytest.mark.parametrize("congested", [True, False])
 def test_a_header_moves_the_message_to_another_layer_unless_it_was_trimmed_at_the_host(congested):
-    one = endpoint(layers=4)
-    one.send(0, 1, 5, 20 * PAYLOAD)
-    layer = poll_until(one, 0, 9 * GAP)[0][1].packet.layer
-    one.receive(10 * GAP, 5, Nack(1, 0, layer, 1, congested), whole=True)
-    (moved,) = (each.packet.layer for _, each in poll_until(one, 10 * GAP, 20 * GAP))
+    sender = endpoint(layers=4)
+    sender.send(0, 1, 5, 20 * PAYLOAD)
+    layer = poll_until(sender, 0, 9 * GAP)[0][1].packet.layer
+    sender.receive(10 * GAP, 5, Nack(1, 0, layer, 1, congested), whole=True)
+    (moved,) = (sent.packet.layer for _, sent in poll_until(sender, 10 * GAP, 20 * GAP))
     assert (moved != layer) == congested
     # of the layer that was left
-    one.receive(30 * GAP, 5, Nack(1, 1, layer, 2, congested), whole=True)
-    assert [each.packet.layer for _, each in poll_until(one, 30 * GAP, 40 * GAP)] == [moved]
+    sender.receive(30 * GAP, 5, Nack(1, 1, layer, 2, congested), whole=True)
+    assert [sent.packet.layer for _, sent in poll_until(sender, 30 * GAP, 40 * GAP)] == [moved]
 
 
 def test_the_receiver_says_where_a_header_was_made():
-    one = endpoint(layers=4)
-    one.receive(0, 7, packet(0, layer=3), whole=False, congested=True)
-    one.receive(0, 7, packet(1, layer=3), whole=False)
-    assert [each.packet for each in one.poll(0)][:2] == [
+    sender = endpoint(layers=4)
+    sender.receive(0, 7, packet(0, layer=3), whole=False, congested=True)
+    sender.receive(0, 7, packet(1, layer=3), whole=False)
+    assert [sent.packet for sent in sender.poll(0)][:2] == [
         Nack(1, 0, 3, 0, True),
         Nack(1, 1, 3, 0, False),
     ]
 
 
 def test_layers_are_drawn_evenly():
-    one = endpoint(layers=4, window=1)
+    sender = endpoint(layers=4, window=1)
     for flow in range(400):
-        one.send(0, flow, 5, PAYLOAD)
-    drawn = [each.packet.layer for _, each in poll_until(one, 0, 40_000_000)]
+        sender.send(0, flow, 5, PAYLOAD)
+    drawn = [sent.packet.layer for _, sent in poll_until(sender, 0, 40_000_000)]
     assert all(60 < drawn.count(layer) < 140 for layer in range(4))
 
 
 def test_a_silent_packet_is_asked_after_by_its_header():
-    one = endpoint(attempts=3)
-    one.send(0, 1, 5, 2 * PAYLOAD)
-    found = poll_until(one, 0, 60_000_000)
-    assert [(at, each.packet.sequence, each.payload_bytes) for at, each in found] == [
+    sender = endpoint(attempts=3)
+    sender.send(0, 1, 5, 2 * PAYLOAD)
+    frames = poll_until(sender, 0, 60_000_000)
+    assert [(at, sent.packet.sequence, sent.payload_bytes) for at, sent in frames] == [
         (0, 0, PAYLOAD),
         (GAP, 1, PAYLOAD),
         (50_000_000, 0, 0),
         # the other waits twice as long, for nothing was heard
     ]
-    assert one.counters.timeouts == 1
+    assert sender.counters.timeouts == 1
 
 
 def test_a_message_that_is_not_answered_is_given_up_and_says_so():
-    one = endpoint(attempts=3)
-    one.send(0, 1, 5, 20 * PAYLOAD)
-    found = poll_until(one, 0, 10**12)
-    assert one.deadline() is None
-    (event,) = one.events
+    sender = endpoint(attempts=3)
+    sender.send(0, 1, 5, 20 * PAYLOAD)
+    frames = poll_until(sender, 0, 10**12)
+    assert sender.deadline() is None
+    (event,) = sender.events
     assert event.failed.startswith("host 5 has not answered for")
     assert "20 of 20 packets not acknowledged" in event.failed
     assert event.at_ns > 50_000_000 * (1 + 2 + 4)
-    assert one.counters.timeouts == len(found) - 8
+    assert sender.counters.timeouts == len(frames) - 8
 
 
 def test_a_lost_window_is_one_timeout_in_a_row_or_one_for_each_packet():
     timeout, given_up_at = 50_000_000, {}
     for backoff in Backoff:
-        one = endpoint(attempts=6, backoff=backoff)
-        one.send(0, 1, 5, 20 * PAYLOAD)
-        found = poll_until(one, 0, 10**12)
-        (event,) = one.events
+        sender = endpoint(attempts=6, backoff=backoff)
+        sender.send(0, 1, 5, 20 * PAYLOAD)
+        frames = poll_until(sender, 0, 10**12)
+        (event,) = sender.events
         given_up_at[backoff] = event.at_ns
     rounds = [timeout * (2**n - 1) for n in range(5)]
     rounds += [rounds[-1] + 16 * timeout * n for n in (1, 2)]
-    assert [at for at, _ in found] == [round_ns + GAP * n for round_ns in rounds for n in range(8)]
+    assert [at for at, _ in frames] == [round_ns + GAP * n for round_ns in rounds for n in range(8)]
     assert given_up_at[Backoff.WINDOW] == rounds[-1] + 16 * timeout
     assert given_up_at[Backoff.PACKET] < given_up_at[Backoff.WINDOW] / 2
 
 
 def test_a_lost_last_pull_is_asked_for():
-    one = endpoint()
-    one.send(0, 1, 5, 9 * PAYLOAD)
-    poll_until(one, 0, 9 * GAP)
+    sender = endpoint()
+    sender.send(0, 1, 5, 9 * PAYLOAD)
+    poll_until(sender, 0, 9 * GAP)
     for sequence in range(8):
-        one.receive(10 * GAP, 5, Ack(1, sequence, 0, 0), whole=True)
-    (((at, asked)),) = poll_until(one, 10 * GAP, 10 * GAP + 60_000_000)
+        sender.receive(10 * GAP, 5, Ack(1, sequence, 0, 0), whole=True)
+    (((at, asked)),) = poll_until(sender, 10 * GAP, 10 * GAP + 60_000_000)
     assert (at, asked.packet.sequence, asked.payload_bytes) == (10 * GAP + 50_000_000, 8, 0)
 
 
@@ -242,48 +247,48 @@ def test_a_lost_ack_costs_no_second_copy():
 
 
 def test_what_belongs_to_no_message_is_counted_and_left():
-    one = endpoint()
-    one.send(0, 1, 5, PAYLOAD)
-    one.poll(0)
-    one.receive(0, 6, Ack(1, 0, 0, 0), whole=True)  # of another host
-    one.receive(0, 5, Ack(2, 0, 0, 0), whole=True)
-    one.receive(0, 5, packet(0, flow=9, packets=20), whole=True)
-    one.receive(0, 5, packet(0, flow=9, packets=21), whole=True)
-    one.receive(0, 5, Data(8, 0, 0, 8, 1 << 40, 1), whole=True)
-    assert one.counters.strange == 4
-    assert one.events == []
-    one.receive(0, 5, Ack(1, 0, 0, 0), whole=True)
-    one.receive(0, 5, Ack(1, 7, 0, 0), whole=True)
-    assert one.events == [Finished(5, 1, 0, None)]
+    sender = endpoint()
+    sender.send(0, 1, 5, PAYLOAD)
+    sender.poll(0)
+    sender.receive(0, 6, Ack(1, 0, 0, 0), whole=True)  # of another host
+    sender.receive(0, 5, Ack(2, 0, 0, 0), whole=True)
+    sender.receive(0, 5, packet(0, flow=9, packets=20), whole=True)
+    sender.receive(0, 5, packet(0, flow=9, packets=21), whole=True)
+    sender.receive(0, 5, Data(8, 0, 0, 8, 1 << 40, 1), whole=True)
+    assert sender.counters.strange == 4
+    assert sender.events == []
+    sender.receive(0, 5, Ack(1, 0, 0, 0), whole=True)
+    sender.receive(0, 5, Ack(1, 7, 0, 0), whole=True)
+    assert sender.events == [Finished(5, 1, 0, None)]
 
 
 def test_a_packet_of_a_layer_that_is_none_is_counted_and_left():
-    one = endpoint(layers=3)
-    one.send(0, 1, 5, PAYLOAD)
-    one.poll(0)
+    sender = endpoint(layers=3)
+    sender.send(0, 1, 5, PAYLOAD)
+    sender.poll(0)
     for hostile in (packet(0, layer=3), Ack(1, 0, 200, 0), Nack(1, 0, 255, 0, True), Pull(1, 3, 1)):
-        one.receive(0, 5, hostile, whole=True)
-    assert (one.counters.strange, one.poll(0), one.events) == (4, [], [])
+        sender.receive(0, 5, hostile, whole=True)
+    assert (sender.counters.strange, sender.poll(0), sender.events) == (4, [], [])
 
 
 def test_headers_that_claim_large_messages_cost_under_a_kilobyte_each():
-    one = endpoint()
+    sender = endpoint()
     tracemalloc.start()
     for flow in range(200):
-        one.receive(0, 5, Data(flow, (1 << 24) - 1, 0, 8, PAYLOAD << 24, PAYLOAD), whole=False)
+        sender.receive(0, 5, Data(flow, (1 << 24) - 1, 0, 8, PAYLOAD << 24, PAYLOAD), whole=False)
     largest_bytes = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert len(one.incoming) == 200
+    assert len(sender.incoming) == 200
     assert largest_bytes < 200_000
 
 
 def test_a_packet_that_cannot_have_been_sent_yet_is_refused():
-    one = endpoint()
+    sender = endpoint()
     # the window is 8, and one question may be lost
-    one.receive(0, 5, packet(9, packets=1000), whole=True)
-    assert (one.counters.strange, one.poll(0)) == (1, [])
-    one.receive(0, 5, packet(8, packets=1000), whole=True)
-    assert (one.counters.strange, one.counters.data) == (1, 1)
+    sender.receive(0, 5, packet(9, packets=1000), whole=True)
+    assert (sender.counters.strange, sender.poll(0)) == (1, [])
+    sender.receive(0, 5, packet(8, packets=1000), whole=True)
+    assert (sender.counters.strange, sender.counters.data) == (1, 1)
 
 
 def test_a_message_is_forgotten_after_its_sender_has_given_it_up():
@@ -303,13 +308,15 @@ def test_a_message_is_forgotten_after_its_sender_has_given_it_up():
 
 
 def test_messages_of_a_peer_are_bounded_until_some_are_forgotten():
-    one = endpoint()
+    sender = endpoint()
     for flow in range(MOST_INCOMING_OF_PEER + 3):
-        one.receive(0, 5, packet(0, flow=flow, packets=1), whole=True)
-    one.receive(0, 6, packet(0, packets=1), whole=True)
-    assert (len(one.incoming), one.counters.refused) == (MOST_INCOMING_OF_PEER + 1, 3)
-    one.receive(one.parameters.lifetime_ns + 1, 5, packet(0, flow=1 << 20, packets=1), whole=True)
-    assert (len(one.incoming), one.counters.refused) == (1, 3)
+        sender.receive(0, 5, packet(0, flow=flow, packets=1), whole=True)
+    sender.receive(0, 6, packet(0, packets=1), whole=True)
+    assert (len(sender.incoming), sender.counters.refused) == (MOST_INCOMING_OF_PEER + 1, 3)
+    sender.receive(
+        sender.parameters.lifetime_ns + 1, 5, packet(0, flow=1 << 20, packets=1), whole=True
+    )
+    assert (len(sender.incoming), sender.counters.refused) == (1, 3)
 
 
 @pytest.mark.parametrize("size", [0, -1, (1 << 24) * PAYLOAD + 1])
@@ -319,10 +326,10 @@ def test_messages_have_a_size(size):
 
 
 def test_a_number_is_used_once():
-    one = endpoint()
-    one.send(0, 1, 5, 1)
+    sender = endpoint()
+    sender.send(0, 1, 5, 1)
     with pytest.raises(ValueError, match="flow 1 has been used"):
-        one.send(0, 1, 6, 1)
+        sender.send(0, 1, 6, 1)
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from tests.daemons.transport.python_network import (
     TransportNetwork,
     Trouble,
-    hashed,
-    layered,
+    ecmp_routing,
+    layer_routing,
     routes,
-    sprayed,
+    spray_routing,
 )
 from tests.daemons.transport.trimming_queue import LinkModel
 from weft.daemons.fatpaths import layers
@@ -30,7 +30,7 @@ def network(spec, *, seed=1, trouble=None, header_bytes=72_000, route=None, **ch
     topology = build(spec)
     parameters = Parameters(**{"rate_bps": RATE, "timeout_ns": timeout_ns(RATE), **changed})
     link = LinkModel(rate_bps=RATE, header_bytes=header_bytes)
-    route = route(topology) if route else sprayed(topology)
+    route = route(topology) if route else spray_routing(topology)
     return TransportNetwork(topology, link, parameters, route, random.Random(seed), trouble=trouble)
 
 
@@ -38,7 +38,7 @@ def total(net, name):
     return sum(getattr(host.counters, name) for host in net.hosts)
 
 
-def at_ports(net, name):
+def port_sum(net, name):
     return sum(getattr(port, name) for port in net.ports().values())
 
 
@@ -61,8 +61,8 @@ def incast(senders, size_bytes, **changed):
 def test_incast_takes_as_long_as_the_link_does(senders):
     net, ratio = incast(senders, 100_000)
     assert 1 < ratio < 1.05
-    assert total(net, "timeouts") == at_ports(net, "headers_lost") == total(net, "duplicates") == 0
-    assert at_ports(net, "trimmed") == total(net, "retransmissions") == total(net, "headers")
+    assert total(net, "timeouts") == port_sum(net, "headers_lost") == total(net, "duplicates") == 0
+    assert port_sum(net, "trimmed") == total(net, "retransmissions") == total(net, "headers")
 
 
 def test_incast_is_fair():
@@ -74,7 +74,7 @@ def test_incast_is_fair():
 @pytest.mark.parametrize("header_bytes", [12_112, 2_000])
 def test_incast_survives_the_loss_of_headers(header_bytes):
     net, ratio = incast(64, 100_000, header_bytes=header_bytes)
-    assert total(net, "timeouts") == at_ports(net, "headers_lost") > 100
+    assert total(net, "timeouts") == port_sum(net, "headers_lost") > 100
     assert ratio < 1.05  # others are pulled meanwhile
 
 
@@ -115,18 +115,18 @@ def layers_of(topology, count=4):
     for _ in range(count - 1):
         alive = rng.random(len(graph.peer)) < 0.7
         kept.append(alive & alive[back])
-    found = layers.tables(graph, kept, rng)
+    tables = layers.tables(graph, kept, rng)
     switches = range(topology.servers, topology.nodes)
-    return layered(
+    return layer_routing(
         topology,
-        [{node: routes(topology, table, node) for node in switches} for table in found],
+        [{node: routes(topology, table, node) for node in switches} for table in tables],
     )
 
 
 def test_receivers_move_messages_from_a_layer_that_is_full():
     """All hosts of a router send to one other: the shortest path carries one of four, other layers
     the rest."""
-    found = {}
+    ports = {}
     for count in (1, 8):
         net = network(
             "slimfly:q=5,p=4", route=lambda topology: layers_of(topology, 8), layers=count
@@ -136,8 +136,8 @@ def test_receivers_move_messages_from_a_layer_that_is_full():
         net.run_until(SECOND)
         assert len(net.delivered) == 4
         assert total(net, "timeouts") == 0
-        found[count] = max(event.at_ns for _, event in net.delivered)
-    assert found[8] < 0.7 * found[1]
+        ports[count] = max(event.at_ns for _, event in net.delivered)
+    assert ports[8] < 0.7 * ports[1]
 
 
 def test_the_seed_repeats_a_run():
@@ -206,7 +206,7 @@ def test_a_wire_is_not_trusted_to_lead_to_the_right_host():
 
 def test_a_hashed_flow_stays_on_one_of_the_shortest_paths():
     """The data of each message crosses one core switch, and that of all eight several."""
-    net = network("fattree:k=4", route=lambda topology: hashed(topology, 1))
+    net = network("fattree:k=4", route=lambda topology: ecmp_routing(topology, 1))
     for flow in range(8):
         net.send(flow * 10_000_000, 0, 15, flow, 30_000)
     cores: list[set[int]] = []

@@ -93,7 +93,7 @@ def test_a_message_leaves_a_layer_that_is_silent(choice: LayerChoice) -> None:
     sent = endpoint.poll(0)
     while (deadline := endpoint.deadline()) is not None:
         sent += endpoint.poll(deadline)
-    taken = [each.packet.layer for each in sent]
+    taken = [transmission.packet.layer for transmission in sent]
     assert len(taken) == 10
     assert set(taken) == {0, 1}
 

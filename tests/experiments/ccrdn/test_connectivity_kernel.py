@@ -10,16 +10,16 @@ from weft.topologies import build
 
 @pytest.mark.parametrize("failed", ["links", "nodes", "racks"])
 def test_the_faults_are_those_of_the_graph_engine(failed):
-    given = {"topology": "dcell:n=3,k=2", "routing": "dr", "failed": failed}
-    (run,) = EXPERIMENT.runs(given, seeds=1)
-    (same,) = connectivity.EXPERIMENT.runs(given, seeds=1)
+    parameters = {"topology": "dcell:n=3,k=2", "routing": "dr", "failed": failed}
+    (run,) = EXPERIMENT.runs(parameters, seeds=1)
+    (same,) = connectivity.EXPERIMENT.runs(parameters, seeds=1)
     dead, topology = graph_faults(same), faults(run)
     assert dead_channels(topology, topology.naming.network) == dead.down.tobytes()
     assert topology.failed.any()
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("parameters", "says"),
     [
         ({"failed": "switches"}, "connectivity_kernel: no failed 'switches'"),
         (
@@ -37,9 +37,9 @@ def test_the_faults_are_those_of_the_graph_engine(failed):
         ),
     ],
 )
-def test_what_cannot_be_is_refused(given, says):
+def test_what_cannot_be_is_refused(parameters, says):
     with pytest.raises(ValueError, match="connectivity_kernel") as error:
-        EXPERIMENT.runs(given)
+        EXPERIMENT.runs(parameters)
     assert str(error.value).startswith(says)
 
 
@@ -70,15 +70,17 @@ def test_it_is_drawn_also_where_the_graph_does_not_tell(tmp_path):
 
 @pytest.mark.kernel
 def test_who_pings_is_who_the_graph_connects():
-    given = {"topology": "dcell:n=3,k=1", "failed_fraction": "0.2"}
+    parameters = {"topology": "dcell:n=3,k=1", "failed_fraction": "0.2"}
     seen = {}
     for routing in ("dr", "pr-gpi"):
-        (run,) = EXPERIMENT.runs(given | {"routing": routing}, seeds=1)
+        (run,) = EXPERIMENT.runs(parameters | {"routing": routing}, seeds=1)
         result = EXPERIMENT.measure(run)
-        found = seen[routing] = result.figures
+        figures = seen[routing] = result.figures
         assert result.fidelity in ("PASS", "WARN", "FAIL")
-        assert found["equal"]
-        assert found["pinged_fraction"] == found["graph_fraction"] <= found["physical_fraction"]
-        assert (found["lost_though_connected"], found["pinged_though_lost"]) == (0, 0)
-        assert found["failed_links"] == round(0.2 * len(build("dcell:n=3,k=1").links))
+        assert figures["equal"]
+        assert (
+            figures["pinged_fraction"] == figures["graph_fraction"] <= figures["physical_fraction"]
+        )
+        assert (figures["lost_though_connected"], figures["pinged_though_lost"]) == (0, 0)
+        assert figures["failed_links"] == round(0.2 * len(build("dcell:n=3,k=1").links))
     assert seen["dr"]["pinged_fraction"] < seen["pr-gpi"]["pinged_fraction"]

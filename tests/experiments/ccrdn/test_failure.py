@@ -30,9 +30,9 @@ class Net:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_kind_comes_in_random_order_and_the_seed_decides(kind):
-    names = [one.name for one in failures(kind, TOPOLOGY, np.random.default_rng(1))]
-    again = [one.name for one in failures(kind, TOPOLOGY, np.random.default_rng(1))]
-    other = [one.name for one in failures(kind, TOPOLOGY, np.random.default_rng(2))]
+    names = [failure.name for failure in failures(kind, TOPOLOGY, np.random.default_rng(1))]
+    again = [failure.name for failure in failures(kind, TOPOLOGY, np.random.default_rng(1))]
+    other = [failure.name for failure in failures(kind, TOPOLOGY, np.random.default_rng(2))]
     assert names == again
     assert len(set(names)) == len(names) == {"node": 12, "daemon": 12, "rack": 4}.get(kind, 6)
     assert other != names

@@ -37,14 +37,14 @@ def test_stretch_counts_only_those_who_recovered():
     a, b = (topology.naming.node(name) for name in failure.name.split("-"))
     mate = next(server for server in topology.neighbours(a)[0] if server != b)
     hit = Hit(failure, [(a, b), (mate, b)], 2, [1, 2])
-    found = stretch(hit, {(a, b)}, {(a, b): 5, (mate, b): 9})
-    assert (found["before_hops"], found["after_hops"], found["path_stretch"]) == (1, 5, 5)
-    assert 3 <= found["shortest_hops"] <= 5
+    ratio = stretch(hit, {(a, b)}, {(a, b): 5, (mate, b): 9})
+    assert (ratio["before_hops"], ratio["after_hops"], ratio["path_stretch"]) == (1, 5, 5)
+    assert 3 <= ratio["shortest_hops"] <= 5
     assert stretch(hit, set(), {})["path_stretch"] is None
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("parameters", "says"),
     [
         ({"failure": "fire"}, "proxy_failover: no failure 'fire'"),
         ({"routing": "ecmp"}, "scheme ecmp runs on switch fabrics"),
@@ -55,9 +55,9 @@ def test_stretch_counts_only_those_who_recovered():
         ({"rate_mbps": "0"}, "proxy_failover: rate_mbps must be at least 1, got 0"),
     ],
 )
-def test_what_cannot_be_is_refused(given, says):
+def test_what_cannot_be_is_refused(parameters, says):
     with pytest.raises(ValueError, match=r"proxy_failover|scheme|link") as error:
-        EXPERIMENT.runs(given)
+        EXPERIMENT.runs(parameters)
     assert str(error.value).startswith(says)
 
 
@@ -97,52 +97,52 @@ def test_failures_are_drawn_also_where_nobody_recovered(tmp_path):
 @pytest.mark.kernel
 @pytest.mark.parametrize(("routing", "recovers"), [("dr", False), ("pr-gpi", True)])
 def test_proxies_outlive_what_ends_dr(routing, recovers):
-    given = {
+    parameters = {
         "topology": "dcell:n=3,k=1",
         "routing": routing,
         "failure": "silent-link",
         "pairs": "6",
     }
-    (run,) = EXPERIMENT.runs(given | {"failure_s": "2.0"}, seeds=1)
+    (run,) = EXPERIMENT.runs(parameters | {"failure_s": "2.0"}, seeds=1)
     result = EXPERIMENT.measure(run)
-    found = result.figures
+    figures = result.figures
     assert result.fidelity in ("PASS", "WARN", "FAIL")
-    assert found["watched_pairs"] == len(found["outages_ms"]) == len(found["recovered"]) == 6
-    assert found["recovered_fraction"] == float(recovers)
-    assert found["as_predicted"]
-    assert found["tcp_before_bps"] > 0
-    assert found["tcp_concerned"]
-    assert found["tcp_error"] is None
+    assert figures["watched_pairs"] == len(figures["outages_ms"]) == len(figures["recovered"]) == 6
+    assert figures["recovered_fraction"] == float(recovers)
+    assert figures["as_predicted"]
+    assert figures["tcp_before_bps"] > 0
+    assert figures["tcp_concerned"]
+    assert figures["tcp_error"] is None
     if recovers:
-        assert found["outage_ms"] < 900
-        assert found["path_stretch"] >= 1
-        assert found["after_hops"] >= found["shortest_hops"]
-        assert found["tcp_through_bps"] > 0
+        assert figures["outage_ms"] < 900
+        assert figures["path_stretch"] >= 1
+        assert figures["after_hops"] >= figures["shortest_hops"]
+        assert figures["tcp_through_bps"] > 0
     else:
-        assert found["outage_ms"] >= 1000
-        assert found["path_stretch"] is None
+        assert figures["outage_ms"] >= 1000
+        assert figures["path_stretch"] is None
 
 
 @pytest.mark.kernel
 def test_who_is_in_a_dead_rack_is_not_watched_and_the_others_recover():
-    given = {
+    parameters = {
         "topology": "dcell:n=3,k=1",
         "routing": "bfs",
         "failure": "rack",
         "pairs": "6",
         "failure_s": "1.0",
     }
-    (run,) = EXPERIMENT.runs(given, seeds=1)
-    found = EXPERIMENT.measure(run).figures
-    assert found["failed"].startswith("w")
-    assert found["recovered_fraction"] == 1
-    assert found["as_predicted"]
+    (run,) = EXPERIMENT.runs(parameters, seeds=1)
+    figures = EXPERIMENT.measure(run).figures
+    assert figures["failed"].startswith("w")
+    assert figures["recovered_fraction"] == 1
+    assert figures["as_predicted"]
 
 
 @pytest.mark.kernel
 def test_a_failure_that_concerns_nobody_is_told_as_such():
-    given = {"topology": "dcell:n=3,k=1", "routing": "dr", "failure": "rack"}
-    (run,) = EXPERIMENT.runs(given, seeds=1)
+    parameters = {"topology": "dcell:n=3,k=1", "routing": "dr", "failure": "rack"}
+    (run,) = EXPERIMENT.runs(parameters, seeds=1)
     result = EXPERIMENT.measure(run)
     assert result.figures == {"failed": None, "affected_pairs": 0, **dict.fromkeys(COLUMNS)}
     assert result.fidelity in ("PASS", "WARN", "FAIL")

@@ -49,7 +49,7 @@ def test_what_is_timed_finds_paths(routing):
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("parameters", "says"),
     [
         ({"pings": "1"}, "proxy_latency: pings must be at least 2, got 1"),
         ({"topology": "fattree:k=4", "routing": "bfs"}, "proxy_latency: topology must be dcell"),
@@ -59,9 +59,9 @@ def test_what_is_timed_finds_paths(routing):
         ),
     ],
 )
-def test_what_cannot_be_is_refused(given, says):
+def test_what_cannot_be_is_refused(parameters, says):
     with pytest.raises(ValueError, match="proxy_latency") as error:
-        EXPERIMENT.runs(given)
+        EXPERIMENT.runs(parameters)
     assert str(error.value).startswith(says)
 
 
@@ -90,22 +90,22 @@ def test_it_is_drawn(tmp_path):
 
 @pytest.mark.kernel
 def test_more_hops_take_longer():
-    given = {"topology": "dcell:n=3,k=1", "routing": "pr-gpi", "pairs": "4", "pings": "8"}
+    parameters = {"topology": "dcell:n=3,k=1", "routing": "pr-gpi", "pairs": "4", "pings": "8"}
     virtual = clock.is_virtual()  # where a hop takes no time but what is asked for
     links = {"rate_mbps": "1000", "delay_us": "40"} if virtual else {}
-    (run,) = EXPERIMENT.runs(given | links, seeds=1)
+    (run,) = EXPERIMENT.runs(parameters | links, seeds=1)
     result = EXPERIMENT.measure(run)
-    found = result.figures
+    figures = result.figures
     assert result.fidelity in ("PASS", "WARN", "FAIL")
-    assert set(found["hops"]) == {1, 2, 3}
-    assert len(found["hops"]) == len(found["rtts_us"]) == 3 * 4 * 8
-    assert np.mean(found["hops"]) > 1 < found["mean_hops"] < 3
-    assert found["settled"]
-    assert found["latency_us"] > 0
-    assert found["stack_us"] > 0 or virtual
-    parts = [found[f"{part}_us"] for part in ("stack", "propagation", "data", "routing")]
-    assert found["hop_us"] == pytest.approx(sum(parts))
-    assert found["model_latency_us"] == pytest.approx(found["mean_hops"] * found["hop_us"])
+    assert set(figures["hops"]) == {1, 2, 3}
+    assert len(figures["hops"]) == len(figures["rtts_us"]) == 3 * 4 * 8
+    assert np.mean(figures["hops"]) > 1 < figures["mean_hops"] < 3
+    assert figures["settled"]
+    assert figures["latency_us"] > 0
+    assert figures["stack_us"] > 0 or virtual
+    parts = [figures[f"{part}_us"] for part in ("stack", "propagation", "data", "routing")]
+    assert figures["hop_us"] == pytest.approx(sum(parts))
+    assert figures["model_latency_us"] == pytest.approx(figures["mean_hops"] * figures["hop_us"])
     if virtual:
-        assert found["stack_us"] == 0
-        assert found["fitted_r2"] > 0.99
+        assert figures["stack_us"] == 0
+        assert figures["fitted_r2"] > 0.99

@@ -46,14 +46,14 @@ def test_each_direction_of_a_link_is_a_channel_of_its_own():
 
 
 def test_two_flows_share_what_they_have_in_common():
-    found = on_paths("dcell:n=4,k=1", [(1, 0), (2, 0), (5, 6)], 1e6)
-    assert found["bottleneck_flows"] == 2
-    assert found["fair_bps"] == pytest.approx(2e6)
-    assert found["slowest_fair_bps"] == pytest.approx(5e5)
+    rates = on_paths("dcell:n=4,k=1", [(1, 0), (2, 0), (5, 6)], 1e6)
+    assert rates["bottleneck_flows"] == 2
+    assert rates["fair_bps"] == pytest.approx(2e6)
+    assert rates["slowest_fair_bps"] == pytest.approx(5e5)
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("parameters", "says"),
     [
         (
             {"traffic": "uniform:flows=5000"},
@@ -65,9 +65,9 @@ def test_two_flows_share_what_they_have_in_common():
         ({"topology": "fattree:k=4", "routing": "bfs"}, "proxy_throughput: topology must be dcell"),
     ],
 )
-def test_what_cannot_be_is_refused(given, says):
+def test_what_cannot_be_is_refused(parameters, says):
     with pytest.raises(ValueError, match=r"proxy_throughput|traffic") as error:
-        EXPERIMENT.runs(given)
+        EXPERIMENT.runs(parameters)
     assert str(error.value).startswith(says)
 
 
@@ -98,18 +98,18 @@ def test_it_is_drawn_also_without_predictions(tmp_path):
 
 @pytest.mark.kernel
 def test_tcp_gets_what_its_paths_can_carry():
-    given = {
+    parameters = {
         "topology": "dcell:n=3,k=1",
         "routing": "pr-gpi",
         "traffic": "one-to-all",
         "seconds": "2",
     }
-    (run,) = EXPERIMENT.runs(given, seeds=1)
+    (run,) = EXPERIMENT.runs(parameters, seeds=1)
     result = EXPERIMENT.measure(run)
-    found = result.figures
+    figures = result.figures
     assert result.fidelity in ("PASS", "WARN", "FAIL")
-    assert found["flows"] == len(found["goodputs_bps"]) == 11
-    assert 1 < found["mean_hops"] <= 3
-    assert 0 < found["goodput_bps"] < 1.25 * found["fair_bps"]
-    assert found["goodput_bps"] == pytest.approx(np.sum(found["goodputs_bps"]), rel=1e-3)
-    assert found["slowest_flow_bps"] == pytest.approx(min(found["goodputs_bps"]), rel=0.01)
+    assert figures["flows"] == len(figures["goodputs_bps"]) == 11
+    assert 1 < figures["mean_hops"] <= 3
+    assert 0 < figures["goodput_bps"] < 1.25 * figures["fair_bps"]
+    assert figures["goodput_bps"] == pytest.approx(np.sum(figures["goodputs_bps"]), rel=1e-3)
+    assert figures["slowest_flow_bps"] == pytest.approx(min(figures["goodputs_bps"]), rel=0.01)

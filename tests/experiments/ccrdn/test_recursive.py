@@ -44,7 +44,7 @@ def rows_of(name, seeds=1, **given):
     return rows
 
 
-def by(rows, *columns):
+def rows_by(rows, *columns):
     return {tuple(row[column] for column in columns): row for row in rows}
 
 
@@ -61,7 +61,7 @@ def test_every_experiment_measures_and_draws(name, tmp_path):
 
 @pytest.mark.slow
 def test_proxy_routes_lie_between_shortest_paths_and_dimensional_routes():
-    rows = by(rows_of("hop_length", pairs="all", condition1="0"), "topology", "routing")
+    rows = rows_by(rows_of("hop_length", pairs="all", condition1="0"), "topology", "routing")
     for network in SMALL:
         hops = [
             rows[network, routing]["mean_hops"]
@@ -77,8 +77,8 @@ def test_proxy_routes_lie_between_shortest_paths_and_dimensional_routes():
 
 @pytest.mark.slow
 def test_a_sample_is_within_its_error_of_all_pairs():
-    exact = by(rows_of("hop_length", pairs="all"), "topology", "routing")
-    sampled = by(rows_of("hop_length", pairs="20000"), "topology", "routing")
+    exact = rows_by(rows_of("hop_length", pairs="all"), "topology", "routing")
+    sampled = rows_by(rows_of("hop_length", pairs="20000"), "topology", "routing")
     for cell, row in sampled.items():
         if cell[1] == "tar":  # whose paths depend on how many flows there are
             assert row["mean_hops"] > exact[cell[0], "dr"]["mean_hops"]
@@ -87,19 +87,19 @@ def test_a_sample_is_within_its_error_of_all_pairs():
 
 
 def test_proxies_at_the_top_only_find_less_than_where_pairs_part():
-    given = {
+    parameters = {
         "topology": "dcell:n=3,k=3",
         "routing": "pr-gpi",
         "apply": "top,algorithm",
         "pairs": "20000",
     }
-    rows = by(rows_of("hop_length", **given), "apply")
+    rows = rows_by(rows_of("hop_length", **parameters), "apply")
     assert rows[("top",)]["mean_hops"] >= rows[("algorithm",)]["mean_hops"]
     assert rows[("top",)]["candidates_per_pair"] < rows[("algorithm",)]["candidates_per_pair"]
 
 
 def test_more_ways_connect_more_pairs_and_none_more_than_there_are():
-    rows = by(rows_of("connectivity", flows="5000"), "topology", "routing")
+    rows = rows_by(rows_of("connectivity", flows="5000"), "topology", "routing")
     for network in SMALL:
         connected = [
             rows[network, routing]["connected_fraction"]
@@ -124,14 +124,14 @@ def test_faults_are_the_same_for_every_scheme_and_follow_the_seed(failed):
 )
 @pytest.mark.slow
 def test_where_nothing_is_connected_the_answer_is_zero_or_none(failed, fraction, tmp_path):
-    given = {
+    parameters = {
         "topology": "dcell:n=3,k=2",
         "failed": failed,
         "failed_fraction": fraction,
         "flows": "200",
     }
     for name in ("connectivity", "hop_histogram"):
-        rows = rows_of(name, **given)
+        rows = rows_of(name, **parameters)
         for row in rows:
             if fraction == "1":
                 assert row["connected_fraction"] == (0.0 if failed == "links" else None)
@@ -146,14 +146,14 @@ def test_where_nothing_is_connected_the_answer_is_zero_or_none(failed, fraction,
 def test_breadth_first_search_tells_the_connected_fraction_also_in_pieces(fraction):
     """Of all pairs of a network whose links have failed, with most servers in one component and
     without."""
-    given = {
+    parameters = {
         "topology": "dcell:n=3,k=2",
         "routing": "bfs",
         "failed_fraction": fraction,
         "flows": "100000",
     }
-    (row,) = rows_of("connectivity", **given)
-    (run,) = find("connectivity").runs({**QUICK["connectivity"], **given}, seeds=1)
+    (row,) = rows_of("connectivity", **parameters)
+    (run,) = find("connectivity").runs({**QUICK["connectivity"], **parameters}, seeds=1)
     net = graph("dcell:n=3,k=2")
     dead = recursive.faults(run).down.reshape(-1, net.ports)
     joined = nx.Graph()
@@ -170,21 +170,21 @@ def test_breadth_first_search_tells_the_connected_fraction_also_in_pieces(fracti
 
 
 def test_proxies_are_tried_down_to_the_level_that_is_asked_for():
-    given = {
+    parameters = {
         "flows": "20000",
         "failed_fraction": "0.2",
         "routing": "pr-gpi",
         "apply": "algorithm,top,all",
     }
-    one_level = by(rows_of("connectivity", topology="dcell:n=4,k=1", **given), "apply")
+    one_level = rows_by(rows_of("connectivity", topology="dcell:n=4,k=1", **parameters), "apply")
     figures_of = [{**one_level[(apply,)], "apply": None} for apply in ("algorithm", "top", "all")]
     assert figures_of[0] == figures_of[1] == figures_of[2]
-    three_levels = by(rows_of("connectivity", topology="dcell:n=3,k=3", **given), "apply")
+    three_levels = rows_by(rows_of("connectivity", topology="dcell:n=3,k=3", **parameters), "apply")
     assert (
         three_levels[("top",)]["connected_fraction"]
         < three_levels[("algorithm",)]["connected_fraction"]
     )
-    two_levels = by(rows_of("connectivity", topology="dcell:n=3,k=2", **given), "apply")
+    two_levels = rows_by(rows_of("connectivity", topology="dcell:n=3,k=2", **parameters), "apply")
     assert (
         two_levels[("algorithm",)]["connected_fraction"]
         < two_levels[("all",)]["connected_fraction"]
@@ -193,25 +193,33 @@ def test_proxies_are_tried_down_to_the_level_that_is_asked_for():
 
 @pytest.mark.slow
 def test_connectivity_under_other_traffic_is_that_of_its_pairs():
-    given = {"topology": "dcell:n=3,k=2", "routing": "dr", "flows": "100", "failed_fraction": "0.2"}
+    parameters = {
+        "topology": "dcell:n=3,k=2",
+        "routing": "dr",
+        "flows": "100",
+        "failed_fraction": "0.2",
+    }
     traffics = {
         "one-to-all": 100,
         "many-all-to-all:group=5": 100,
         "permutation": 100,
         "uniform": 100,
     }
-    (bfs,) = rows_of("connectivity", **{**given, "routing": "bfs", "traffic": "one-to-all"})
+    (bfs,) = rows_of("connectivity", **{**parameters, "routing": "bfs", "traffic": "one-to-all"})
     assert bfs["measured_pairs"] == 155
     for traffic, total in traffics.items():
-        (run,) = find("connectivity").runs({**given, "traffic": traffic}, seeds=1)
-        (row,) = rows_of("connectivity", **given, traffic=traffic)
+        (run,) = find("connectivity").runs({**parameters, "traffic": traffic}, seeds=1)
+        (row,) = rows_of("connectivity", **parameters, traffic=traffic)
         assert row["measured_pairs"] == total
         assert (row["se_connected_fraction"] is None) == (
             traffic.split(":")[0] in ("one-to-all", "many-all-to-all")
         )
-        chosen, t = connectivity.pairs_of(run), graph("dcell:n=3,k=2").network.t
+        traffic_pairs, t = connectivity.pairs_of(run), graph("dcell:n=3,k=2").network.t
         with np.errstate(over="ignore"):
-            ends = [tuple(int(server) for server in pair(chosen, index)) for index in range(total)]
+            ends = [
+                tuple(int(server) for server in pair(traffic_pairs, index))
+                for index in range(total)
+            ]
         if traffic == "one-to-all":
             assert len({src for src, _ in ends}) == 1
         dead = recursive.faults(run).down.reshape(-1, 4)
@@ -227,12 +235,12 @@ def test_connectivity_under_other_traffic_is_that_of_its_pairs():
 
 
 def test_only_flows_that_arrive_are_throughput():
-    given = {
+    parameters = {
         "topology": "dcell:n=3,k=2",
         "traffic": "uniform:flows=5000",
         "routing": "dr,dfr:ttl=3",
     }
-    rows = by(rows_of("throughput", **given), "routing")
+    rows = rows_by(rows_of("throughput", **parameters), "routing")
     short = rows[("dfr:ttl=3",)]
     assert (
         0
@@ -271,22 +279,22 @@ def test_latency_is_hops_times_the_cost_of_a_hop_and_what_the_ends_cost():
         assert row["hop_us"] == pytest.approx(7 + row["routing_us"])
         assert row["latency_ms"] == pytest.approx((3 + row["mean_hops"] * row["hop_us"]) / 1000)
         assert 0 < row["routing_us"] < 1000
-    rows = by(rows_of("zero_load_latency", code="python"), "routing", "costs")
+    rows = rows_by(rows_of("zero_load_latency", code="python"), "routing", "costs")
     for routing in ("dr", "pr-gp0"):
         assert rows[routing, "kernel"]["latency_ms"] < rows[routing, "paper"]["latency_ms"]
 
 
 @pytest.mark.parametrize(
-    ("given", "networks"),
+    ("parameters", "networks"),
     [
         ({"routing": "tar"}, {"ficonn"}),
         ({"routing": "dfr:b=2"}, {"dcell"}),
         ({"routing": "bfs"}, {"dcell", "beta-dcell", "ficonn"}),
     ],
 )
-def test_schemes_are_swept_over_the_networks_that_they_are_for(given, networks):
+def test_schemes_are_swept_over_the_networks_that_they_are_for(parameters, networks):
     hop_length = find("hop_length")
-    assert {run.text("topology").split(":")[0] for run in hop_length.runs(given)} == networks
+    assert {run.text("topology").split(":")[0] for run in hop_length.runs(parameters)} == networks
     schemes = {run.text("routing") for run in hop_length.runs({"topology": "ficonn:n=4,k=2"})}
     assert "tar" in schemes
     assert "dfr" not in schemes
@@ -294,7 +302,7 @@ def test_schemes_are_swept_over_the_networks_that_they_are_for(given, networks):
 
 
 def test_table_1_is_the_papers():
-    rows = by(rows_of("ccrdn_properties"), "topology")
+    rows = rows_by(rows_of("ccrdn_properties"), "topology")
     assert rows[("dcell:n=3,k=3",)]["as_in_paper"] is True
     assert (
         rows[("dcell:n=3,k=3",)]["longest_seen_hops"]
@@ -323,10 +331,10 @@ def test_a_bin_of_the_flow_histogram_is_a_point():
 
 @pytest.mark.slow
 def test_the_choice_rules_make_a_difference_where_they_can():
-    given = {"topology": "dcell:n=3,k=2", "traffic": "uniform:flows=20000"}
+    parameters = {"topology": "dcell:n=3,k=2", "traffic": "uniform:flows=20000"}
     rows = {}
     for routing in ("pr-gpe", "pr-gpe:choice=1", "pr-gpe:choice=2"):
-        (row,) = rows_of("throughput", **given, routing=routing)
+        (row,) = rows_of("throughput", **parameters, routing=routing)
         rows[routing] = row["mean_hops"]
     assert rows["pr-gpe:choice=1"] > rows["pr-gpe:choice=2"] >= rows["pr-gpe"]
     row = rows_of("hop_length", topology="dcell:n=3,k=2", routing="pr-gpe:choice=2", pairs="1000")[
@@ -335,7 +343,7 @@ def test_the_choice_rules_make_a_difference_where_they_can():
     assert row["candidates_per_pair"] > 0
 
 
-def drawn(name, rows):
+def draw(name, rows):
     figure = Figure()
     find(name).plot(rows, figure)
     return figure
@@ -343,12 +351,12 @@ def drawn(name, rows):
 
 @pytest.mark.slow
 def test_each_line_of_panels_names_its_routings_once():
-    given = {
+    parameters = {
         "traffic": "one-to-all,uniform:flows=500",
         "routing": "dr,pr-gpi,pr-gpe",
         "apply": "algorithm,all",
     }
-    figure = drawn("throughput", rows_of("throughput", topology="dcell:n=3,k=2", **given))
+    figure = draw("throughput", rows_of("throughput", topology="dcell:n=3,k=2", **parameters))
     names = [label.get_text() for axes in figure.axes for label in axes.get_yticklabels()]
     columns = find("throughput").plot.columns
     assert [name for name in names if name] == ["DR", "GP_I", "GP_E"] * 2 * len(columns)
@@ -366,7 +374,7 @@ def test_schemes_take_their_constants_from_the_grammar():
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "what"),
+    ("name", "parameters", "what"),
     [
         ("hop_length", {"routing": "drr"}, "no routing 'drr', did you mean"),
         ("hop_length", {"topology": "fattree:k=4"}, "no recursively-defined network 'fattree'"),
@@ -458,6 +466,6 @@ def test_schemes_take_their_constants_from_the_grammar():
         ),
     ],
 )
-def test_what_there_is_not_is_refused_before_anything_is_measured(name, given, what):
+def test_what_there_is_not_is_refused_before_anything_is_measured(name, parameters, what):
     with pytest.raises(ValueError, match=what):
-        find(name).runs({**QUICK[name], **given})
+        find(name).runs({**QUICK[name], **parameters})

@@ -45,7 +45,7 @@ def play(monkeypatch, verdict):
     )
 
 
-def by_queue(lab):
+def queue_verdict(lab):
     """Judge that the queue has eight packets; other queues end a lab in three ways."""
     match lab.link.queue_packets:
         case 97:
@@ -56,7 +56,7 @@ def by_queue(lab):
 
 
 def test_a_folder_of_answers_is_one_table_and_an_error_is_its_row(folder, monkeypatch, capsys):
-    play(monkeypatch, by_queue)
+    play(monkeypatch, queue_verdict)
     answers = folder / "answers"
     (answers / "alice.yaml").write_text("link: {queue: 8}")
     (answers / "bob" / "answer.yml").write_text("link: {queue: 9}")
@@ -124,7 +124,7 @@ def test_gradescope_gets_each_check_and_shows_no_student_the_hidden_ones(
     folder, monkeypatch, capsys
 ):
     monkeypatch.chdir(folder)
-    play(monkeypatch, by_queue)
+    play(monkeypatch, queue_verdict)
     answer, results = folder / "answer.yaml", folder / "results.json"
     answer.write_text("link: {queue: 9}")
     words = ["check", "lab.yaml", "--answer", "answer.yaml", "--gradescope", "results.json"]
@@ -154,7 +154,7 @@ def test_gradescope_gets_the_reason_of_a_refused_answer(
     answer, status, reason, folder, monkeypatch
 ):
     monkeypatch.chdir(folder)
-    play(monkeypatch, by_queue)
+    play(monkeypatch, queue_verdict)
     (folder / "answer.yaml").write_text(answer)
     words = ["check", "lab.yaml", "--answer", "answer.yaml", "--gradescope", "results.json"]
     assert main(words) == status
@@ -169,7 +169,7 @@ def test_a_fault_of_the_teacher_is_no_grade(folder, monkeypatch):
     words = ["check", "lab.yaml", "--answer", "answer.yaml", "--gradescope", "results.json"]
     assert main([*words, "--hidden", "answer.yaml"]) == 2
     assert not (folder / "results.json").exists()
-    play(monkeypatch, by_queue)
+    play(monkeypatch, queue_verdict)
     (folder / "answer.yaml").write_text("link: {queue: 97}")
     assert main(words) == 1
     assert (folder / "results.json").read_text() == ""

@@ -33,7 +33,7 @@ def results(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def with_quick(monkeypatch):
+def quick_experiment(monkeypatch):
     """The experiment `quick` beside those that exist."""
     find = definition.find
     monkeypatch.setattr(
@@ -42,7 +42,7 @@ def with_quick(monkeypatch):
 
 
 @pytest.fixture
-def as_root(monkeypatch):
+def become_root(monkeypatch):
     """Whoever runs the tests is taken for root, and asks nothing of the kernel."""
 
     def become():
@@ -64,7 +64,7 @@ def weft(capsys):
     return run
 
 
-def of(answer):
+def json_of(answer):
     """The JSON of a command that went well."""
     status, out, err = answer
     assert status == 0, err
@@ -89,15 +89,19 @@ def of(answer):
     ],
 )
 def test_topo_counts(weft, topology, servers, switches, links, diameter):
-    found = of(weft("topo", topology, "--json"))
-    assert found["name"] == topology
-    assert (found["servers"], found["switches"], found["links"]) == (servers, switches, links)
-    assert found["diameter_hops"] == diameter
-    assert sum(found["links_of_level"].values()) == links
+    description = json_of(weft("topo", topology, "--json"))
+    assert description["name"] == topology
+    assert (description["servers"], description["switches"], description["links"]) == (
+        servers,
+        switches,
+        links,
+    )
+    assert description["diameter_hops"] == diameter
+    assert sum(description["links_of_level"].values()) == links
     ports = [
         int(ports) * count
         for part in ("server_degree", "switch_degree")
-        for ports, count in found[part].items()
+        for ports, count in description[part].items()
     ]
     assert sum(ports) == 2 * links
 
@@ -106,11 +110,11 @@ def test_the_keys_of_topo_are_promised(weft):
     keys = (
         "name family parameters servers switches links server_centric links_of_level links_of_role"
     )
-    assert list(of(weft("topo", "dcell:k=1,n=4", "--json"))) == [
+    assert list(json_of(weft("topo", "dcell:k=1,n=4", "--json"))) == [
         *keys.split(),
         *("server_degree", "switch_degree", "diameter_hops"),
     ]
-    nodes = of(weft("topo", "dcell:n=4,k=1", "--json", "--nodes"))["nodes"]
+    nodes = json_of(weft("topo", "dcell:n=4,k=1", "--json", "--nodes"))["nodes"]
     assert len(nodes) == 25
     assert nodes[6] == {"name": "h6", "label": "s1.2", "address": "10.0.1.2"}
     assert nodes[20] == {"name": "w0", "label": "w0", "address": None}
@@ -132,8 +136,8 @@ def test_the_diameter_is_that_of_a_breadth_first_search():
     for text in ("dcell:n=3,k=1", "beta-dcell:n=3,k=2", "ficonn:n=4,k=1", *fabrics):
         topology = build(text)
         servers = range(topology.servers)
-        found = [distances(topology.adjacency, server) for server in servers]
-        assert diameter_hops(topology) == max(found[a][b] for a in servers for b in servers), text
+        hops = [distances(topology.adjacency, server) for server in servers]
+        assert diameter_hops(topology) == max(hops[a][b] for a in servers for b in servers), text
 
 
 @pytest.mark.parametrize("suffix", ["png", "pdf", "svg"])
@@ -149,7 +153,7 @@ def test_topo_draws(weft, tmp_path, suffix):
 
 @with_and_without("display")
 def test_what_a_command_makes_others_cannot_write_whatever_the_umask(
-    part, weft, with_quick, tmp_path
+    part, weft, quick_experiment, tmp_path
 ):
     path = tmp_path / "results" / "picture.svg"
     before = os.umask(0)
@@ -174,9 +178,9 @@ def test_links_are_drawn_within_the_picture(topology):
     low, high = corners(network, places)
     a, control, b = curves(network, places)
     for t in np.linspace(0, 1, 33):
-        at = (1 - t) ** 2 * a + 2 * t * (1 - t) * control + t**2 * b
-        assert low.real < at.real.min() < at.real.max() < high.real
-        assert low.imag < at.imag.min() < at.imag.max() < high.imag
+        point = (1 - t) ** 2 * a + 2 * t * (1 - t) * control + t**2 * b
+        assert low.real < point.real.min() < point.real.max() < high.real
+        assert low.imag < point.imag.min() < point.imag.max() < high.imag
 
 
 @pytest.mark.parametrize(
@@ -201,17 +205,20 @@ def test_routers_are_drawn_where_no_two_overlap(weft, tmp_path, topology):
 
 
 def test_a_route_by_name_and_by_label(weft):
-    found = of(weft("route", "dcell:n=4,k=1", "--routing", "dr", "h0", "h19", "--json"))
+    answer = json_of(weft("route", "dcell:n=4,k=1", "--routing", "dr", "h0", "h19", "--json"))
     path = {"path": ["h0", "h3", "h16", "h19"], "hops": 3}
-    assert found == path | {"choices": [path | {"share": 1.0}]}
-    assert of(weft("route", "dcell:n=4,k=1", "--routing", "dr", "s0.0", "s4.3", "--json")) == found
+    assert answer == path | {"choices": [path | {"share": 1.0}]}
+    assert (
+        json_of(weft("route", "dcell:n=4,k=1", "--routing", "dr", "s0.0", "s4.3", "--json"))
+        == answer
+    )
 
 
 def test_the_path_through_a_fabric_has_its_switches(weft):
-    found = of(weft("route", "fattree:k=4", "--routing", "ecmp", "h0", "h15", "--json"))
-    assert found["path"] == ["h0", "e0.0", "a0.0", "c0", "a3.0", "e3.1", "h15"]
-    assert (found["hops"], found["paths"]) == (6, 4)
-    found = of(
+    answer = json_of(weft("route", "fattree:k=4", "--routing", "ecmp", "h0", "h15", "--json"))
+    assert answer["path"] == ["h0", "e0.0", "a0.0", "c0", "a3.0", "e3.1", "h15"]
+    assert (answer["hops"], answer["paths"]) == (6, 4)
+    answer = json_of(
         weft(
             "route",
             "fattree:k=4",
@@ -224,24 +231,26 @@ def test_the_path_through_a_fabric_has_its_switches(weft):
             "--json",
         )
     )
-    assert (found["path"][2], found["paths"]) == ("a0.1", 2)
+    assert (answer["path"][2], answer["paths"]) == ("a0.1", 2)
 
 
-@pytest.mark.parametrize("scheme", [each for each in schemes() if each != "tar"])
+@pytest.mark.parametrize("scheme", [scheme for scheme in schemes() if scheme != "tar"])
 def test_every_scheme_has_a_path_and_shares_that_add_up(weft, scheme):
     topology = runs_on(scheme)[0]
-    found = of(weft("route", topology, "--routing", scheme, "h0", "h9", "--json"))
-    assert sum(each["share"] for each in found["choices"]) == pytest.approx(1)
-    assert found["choices"][0]["path"] == found["path"]
-    assert all(each["path"][0] == "h0" and each["path"][-1] == "h9" for each in found["choices"])
+    answer = json_of(weft("route", topology, "--routing", scheme, "h0", "h9", "--json"))
+    assert sum(choice["share"] for choice in answer["choices"]) == pytest.approx(1)
+    assert answer["choices"][0]["path"] == answer["path"]
+    assert all(
+        choice["path"][0] == "h0" and choice["path"][-1] == "h9" for choice in answer["choices"]
+    )
     _, out, _ = weft("route", topology, "--routing", scheme, "h0", "h9")
-    assert len(out.splitlines()) == len(found["choices"])
+    assert len(out.splitlines()) == len(answer["choices"])
 
 
 def test_the_path_of_each_layer_is_shown_with_its_share(weft):
     argv = ("route", "slimfly:q=3,p=1", "--routing", "fatpaths:layers=3,rho=0.7", "h0", "h9")
-    found = of(weft(*argv, "--json"))
-    assert [(each["layer"], each["share"]) for each in found["choices"]] == [
+    answer = json_of(weft(*argv, "--json"))
+    assert [(choice["layer"], choice["share"]) for choice in answer["choices"]] == [
         (layer, 1 / 3) for layer in range(3)
     ]
     lines = weft(*argv)[1].splitlines()
@@ -309,20 +318,20 @@ def test_a_crossbar_hop_needs_both_of_its_links(weft):
 
 
 def test_bfs_goes_around_what_stops_dr(weft):
-    found = of(
+    answer = json_of(
         weft(
             "route", "dcell:n=4,k=1", "--routing", "bfs", "h0", "h19", "--fail", "h3-h16", "--json"
         )
     )
-    assert found["hops"] == 4
-    assert (found["path"][0], found["path"][-1]) == ("h0", "h19")
+    assert answer["hops"] == 4
+    assert (answer["path"][0], answer["path"][-1]) == ("h0", "h19")
 
 
 @pytest.mark.parametrize("scheme", ["pr-gpe", "pr-gpi", "pr-gp0", "dfr:b=0"])
 def test_other_schemes_go_around_it_too(weft, scheme):
     ends = ["dcell:n=4,k=1", "--routing", scheme, "h0", "h19"]
-    assert of(weft("route", *ends, "--json"))["path"] == ["h0", "h3", "h16", "h19"]
-    assert of(weft("route", *ends, "--fail", "h3-h16", "--json"))["path"] == [
+    assert json_of(weft("route", *ends, "--json"))["path"] == ["h0", "h3", "h16", "h19"]
+    assert json_of(weft("route", *ends, "--fail", "h3-h16", "--json"))["path"] == [
         "h0",
         "h4",
         "h7",
@@ -333,8 +342,8 @@ def test_other_schemes_go_around_it_too(weft, scheme):
 
 def test_tar_bypasses_a_link_that_is_dead(weft):
     ends = ["ficonn:n=4,k=1", "--routing", "tar", "h0", "h4"]
-    assert of(weft("route", *ends, "--json"))["path"] == ["h0", "h4"]
-    assert of(weft("route", *ends, "--fail", "h0-h4", "--json"))["path"] == [
+    assert json_of(weft("route", *ends, "--json"))["path"] == ["h0", "h4"]
+    assert json_of(weft("route", *ends, "--fail", "h0-h4", "--json"))["path"] == [
         "h0",
         "h2",
         "h8",
@@ -359,7 +368,7 @@ SMALL = [
 
 @pytest.mark.slow
 def test_run_gives_a_row_for_each_cell_and_seed(weft):
-    rows = of(weft(*SMALL, "--engine", "fabric", "--json"))
+    rows = json_of(weft(*SMALL, "--engine", "fabric", "--json"))
     assert [(row["topology"], row["failed_links"], row["seed"]) for row in rows] == [
         (topology, failed, seed)
         for topology in ("dcell:n=3,k=1", "ficonn:n=4,k=1")
@@ -377,7 +386,7 @@ def test_run_gives_a_row_for_each_cell_and_seed(weft):
 
 
 def test_equal_seeds_fail_equal_links_on_every_engine(weft):
-    rows = of(weft(*SMALL, "--engine", "graph,fabric", "--json"))
+    rows = json_of(weft(*SMALL, "--engine", "graph,fabric", "--json"))
     by_engine = [
         [row["failed"] for row in rows if row["engine"] == engine] for engine in ("graph", "fabric")
     ]
@@ -397,20 +406,22 @@ def test_engines_that_lose_different_pairs_are_an_alarm(weft, monkeypatch):
     assert err[-1].startswith("weft: link_loss: h0 to h1: ")
 
 
-def test_a_second_run_measures_nothing_and_gives_the_same(weft, with_quick, tmp_path, monkeypatch):
+def test_a_second_run_measures_nothing_and_gives_the_same(
+    weft, quick_experiment, tmp_path, monkeypatch
+):
     monkeypatch.setenv("WEFT_TEST_LOG", str(tmp_path / "log"))
-    first = of(weft("run", "quick", "--json"))
-    assert of(weft("run", "quick", "--json", "--resume")) == first
+    first = json_of(weft("run", "quick", "--json"))
+    assert json_of(weft("run", "quick", "--json", "--resume")) == first
     assert len((tmp_path / "log").read_text().split()) == 12
-    assert of(weft("run", "quick", "--json", "--fresh", "--seeds", "1")) == [
+    assert json_of(weft("run", "quick", "--json", "--fresh", "--seeds", "1")) == [
         row for row in first if row["seed"] == 0
     ]
     assert len((tmp_path / "log").read_text().split()) == 18
-    assert of(weft("run", "quick", "--json", "--fresh", "--set", "size=1"))
+    assert json_of(weft("run", "quick", "--json", "--fresh", "--set", "size=1"))
     assert len((tmp_path / "log").read_text().split()) == 22
 
 
-def test_run_for_people(weft, with_quick, results):
+def test_run_for_people(weft, quick_experiment, results):
     status, out, err = weft("run", "quick", "--set", "size=1", "scheme=dr")
     assert (status, err) == (0, [f"quick: 2 measured now; rows in {results}/results.sqlite"])
     assert out.splitlines()[0].split() == [
@@ -425,7 +436,9 @@ def test_run_for_people(weft, with_quick, results):
     assert out.splitlines()[2].split() == ["dr", "1", "0.5", "1", "yes", "0", "graph"]
 
 
-def test_run_says_what_was_measured_now_and_what_before(weft, with_quick, results, monkeypatch):
+def test_run_says_what_was_measured_now_and_what_before(
+    weft, quick_experiment, results, monkeypatch
+):
     monkeypatch.setattr(provenance, "code", lambda: ("abc", True))
     assert weft("run", "quick", "--set", "size=1", "scheme=dr", "--seeds", "1")[0] == 0
     monkeypatch.setattr(provenance, "code", lambda: ("def", False))
@@ -485,11 +498,11 @@ def test_cells_that_do_not_go_together_are_left_out_and_named(weft):
 
 
 def test_a_dry_run_says_what_would_be_measured_and_measures_nothing(
-    weft, with_quick, results, monkeypatch
+    weft, quick_experiment, results, monkeypatch
 ):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)  # it needs no root, either
     argv = ["run", "quick", "--set", "size=1,2", "scheme=dr", "--seeds", "1", "--dry-run"]
-    assert [row["stored"] for row in of(weft(*argv, "--json", "--engine", "kernel"))] == [
+    assert [row["stored"] for row in json_of(weft(*argv, "--json", "--engine", "kernel"))] == [
         False,
         False,
     ]
@@ -536,7 +549,7 @@ def test_help_without_an_experiment_is_that_of_the_command(capsys):
     )
 
 
-def test_a_run_that_fails_is_told_and_the_others_are_kept(weft, with_quick):
+def test_a_run_that_fails_is_told_and_the_others_are_kept(weft, quick_experiment):
     status, out, err = weft(
         "run", "quick", "--set", "scheme=dr,broken", "--set", "size=1", "--seeds", "1", "--json"
     )
@@ -548,27 +561,29 @@ def test_a_run_that_fails_is_told_and_the_others_are_kept(weft, with_quick):
     )
 
 
-def test_what_must_hold_and_does_not_is_status_1(weft, with_quick):
+def test_what_must_hold_and_does_not_is_status_1(weft, quick_experiment):
     status, out, err = weft("run", "quick", "--set", "size=6,7", "--seeds", "1", "--json")
     assert (status, len(json.loads(out))) == (1, 4)
     assert err[-1] == "weft: quick: right does not hold in 2 of 4 runs"
 
 
-def test_the_kernel_engine_has_fidelity_and_needs_root(weft, with_quick, as_root, monkeypatch):
+def test_the_kernel_engine_has_fidelity_and_needs_root(
+    weft, quick_experiment, become_root, monkeypatch
+):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     status, _, err = weft("run", "quick", "--engine", "kernel")
     assert status == 2
     assert err[0].startswith(
         "weft: quick: the kernel engine needs root; --engine graph needs none, and `weft uml -- "
     )
-    as_root()
-    rows = of(weft("run", "quick", "--engine", "kernel", "--json"))
+    become_root()
+    rows = json_of(weft("run", "quick", "--engine", "kernel", "--json"))
     assert {row["size"]: row["fidelity"] for row in rows} == {1: "PASS", 2: "PASS", 3: "FAIL"}
 
 
 @pytest.mark.slow
-def test_plot_draws_what_is_stored(weft, with_quick, tmp_path, as_root):
-    as_root()
+def test_plot_draws_what_is_stored(weft, quick_experiment, tmp_path, become_root):
+    become_root()
     assert weft("run", "quick", "--engine", "kernel,graph")[0] == 0
     assert weft("plot", "quick") == (0, f"{tmp_path}/results/quick.png\n", [])
     assert (tmp_path / "results" / "quick.png").read_bytes()[:4] == b"\x89PNG"
@@ -578,7 +593,7 @@ def test_plot_draws_what_is_stored(weft, with_quick, tmp_path, as_root):
 
 
 @pytest.mark.slow
-def test_plot_without_a_name_draws_whatever_is_stored(weft, with_quick, results):
+def test_plot_without_a_name_draws_whatever_is_stored(weft, quick_experiment, results):
     assert weft("run", "quick", "--set", "size=1")[0] == 0
     assert weft(*SMALL, "--engine", "fabric")[0] == 0
     status, out, err = weft("plot", "-o", "figs")
@@ -590,10 +605,10 @@ def test_plot_without_a_name_draws_whatever_is_stored(weft, with_quick, results)
     ]
 
 
-def test_compare_gives_ratios_of_runs_that_agree_in_the_rest(weft, with_quick, tmp_path):
+def test_compare_gives_ratios_of_runs_that_agree_in_the_rest(weft, quick_experiment, tmp_path):
     assert weft("run", "quick", "--json")[0] == 0
-    found = of(weft("compare", "quick", "size=1", "size=3", "--json"))
-    assert found == [
+    comparison = json_of(weft("compare", "quick", "size=1", "size=3", "--json"))
+    assert comparison == [
         {"figure": "area_bytes", "A": 1, "B": 9, "B/A": pytest.approx(9), "low": pytest.approx(9),
          "high": pytest.approx(9), "pairs": 4, "left_out": 0}
     ]  # fmt: skip
@@ -609,7 +624,7 @@ def test_compare_gives_ratios_of_runs_that_agree_in_the_rest(weft, with_quick, t
     assert (tmp_path / "c.svg").read_text().startswith("<?xml")
 
 
-def test_compare_takes_what_run_took(weft, monkeypatch, with_quick):
+def test_compare_takes_what_run_took(weft, monkeypatch, quick_experiment):
     """Values of columns that are no parameters, and a scheme whose package is gone."""
     assert weft("run", "quick", "--engine", "graph", "--seeds", "2")[0] == 0
     assert weft("compare", "quick", "seed=0", "seed=1", "--set", "engine=graph")[0] == 0
@@ -618,11 +633,11 @@ def test_compare_takes_what_run_took(weft, monkeypatch, with_quick):
     assert weft("compare", "quick", "scheme=dr", "scheme=bfs")[0] == 0
 
 
-def test_compare_takes_other_folders_of_results(weft, with_quick, tmp_path, results):
+def test_compare_takes_other_folders_of_results(weft, quick_experiment, tmp_path, results):
     assert weft("run", "quick", "--set", "size=2")[0] == 0
     assert weft("run", "quick", "--set", "size=2,3", "--results", "other")[0] == 0
-    [found] = of(weft("compare", "quick", str(results), "other", "--json"))
-    assert (found["B/A"], found["pairs"]) == (pytest.approx(1), 4)
+    [comparison] = json_of(weft("compare", "quick", str(results), "other", "--json"))
+    assert (comparison["B/A"], comparison["pairs"]) == (pytest.approx(1), 4)
     assert weft("run", "quick", "--set", "size=3", "--results", "third")[0] == 0
     says = f"weft: quick: 4 runs of {results} and 4 of third, none of which agree in the rest"
     assert weft("compare", "quick", str(results), "third")[::2] == (2, [says])
@@ -638,14 +653,14 @@ def test_compare_takes_other_folders_of_results(weft, with_quick, tmp_path, resu
         (["size=1", "size=2", "--by", "volume"], "quick: no parameter 'volume'"),
     ],
 )
-def test_compare_says_what_is_wrong(weft, with_quick, argv, says):
+def test_compare_says_what_is_wrong(weft, quick_experiment, argv, says):
     assert weft("run", "quick")[0] == 0
     status, out, err = weft("compare", "quick", *argv)
     assert (status, out, len(err)) == (2, "", 1)
     assert err[0].startswith(f"weft: {says}")
 
 
-def test_report_is_one_page_that_loads_nothing(weft, with_quick, results):
+def test_report_is_one_page_that_loads_nothing(weft, quick_experiment, results):
     assert weft("report")[::2] == (2, [f"weft: nothing is stored in {results}; weft run measures"])
     assert weft("run", "quick", "--set", "size=2,5")[0] == 0
     assert weft("report") == (0, f"{results}/report.html\n", [])
@@ -670,8 +685,8 @@ def test_report_explains_the_columns(weft, results, monkeypatch):
     assert "<code>delays_us</code>" not in page  # nobody says what it is
 
 
-def test_export_writes_what_is_stored(weft, with_quick, tmp_path):
-    rows = of(
+def test_export_writes_what_is_stored(weft, quick_experiment, tmp_path):
+    rows = json_of(
         weft(
             "run",
             "quick",
@@ -699,11 +714,11 @@ def test_export_writes_what_is_stored(weft, with_quick, tmp_path):
     assert len(Path("a.csv").read_text().splitlines()) == 3
 
 
-def test_export_to_parquet(weft, with_quick, tmp_path, as_root):
+def test_export_to_parquet(weft, quick_experiment, tmp_path, become_root):
     parquet = pytest.importorskip("pyarrow.parquet")
     engines = ["--engine", "graph,kernel"]  # of which only one has fidelity
-    as_root()
-    rows = of(
+    become_root()
+    rows = json_of(
         weft("run", "quick", "--set", "size=1", "scheme=dr", "--seeds", "1", *engines, "--json")
     )
     assert weft("export", "quick", "--format", "parquet", "-o", "a.parquet") == (0, "", [])
@@ -727,7 +742,7 @@ def test_export_to_parquet(weft, with_quick, tmp_path, as_root):
         (["export", "quick", "--provenance"], "--provenance needs --format json, not csv"),
     ],
 )
-def test_what_cannot_be_exported_is_one_line(weft, with_quick, argv, says, results):
+def test_what_cannot_be_exported_is_one_line(weft, quick_experiment, argv, says, results):
     status, out, err = weft(*argv)
     assert (status, out, len(err)) == (2, "", 1)
     assert err[0].startswith(f"weft: {says}")
@@ -735,14 +750,14 @@ def test_what_cannot_be_exported_is_one_line(weft, with_quick, argv, says, resul
 
 
 @pytest.mark.slow
-def test_nothing_but_parquet_needs_pyarrow(weft, with_quick, monkeypatch):
+def test_nothing_but_parquet_needs_pyarrow(weft, quick_experiment, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert weft("run", "quick", "--set", "size=1", "--jobs", "2")[0] == 0
     assert [weft(command, "quick")[0] for command in ("plot", "export")] == [0, 0]
     assert weft("list")[0] == 0
 
 
-def test_parquet_without_pyarrow_says_what_to_install(weft, with_quick, monkeypatch):
+def test_parquet_without_pyarrow_says_what_to_install(weft, quick_experiment, monkeypatch):
     assert weft("run", "quick", "--set", "size=1")[0] == 0
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     says = "weft: --format parquet needs pyarrow: pip install 'weft-testbed[parquet]'"
@@ -751,7 +766,9 @@ def test_parquet_without_pyarrow_says_what_to_install(weft, with_quick, monkeypa
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
-def test_figures_and_exports_made_under_sudo_belong_to_who_called_it(weft, with_quick, monkeypatch):
+def test_figures_and_exports_made_under_sudo_belong_to_who_called_it(
+    weft, quick_experiment, monkeypatch
+):
     Path("old.csv").write_text("")
     monkeypatch.setenv("SUDO_UID", "1234")
     assert weft("run", "quick", "--set", "size=1")[0] == 0
@@ -781,14 +798,14 @@ def test_link_loss_is_drawn(weft, tmp_path):
 
 
 def test_list_names_what_there_is(weft, monkeypatch):
-    found = of(weft("list", "--json"))
-    assert {"first_light", "link_loss"} <= {one["name"] for one in found["experiments"]}
-    assert {"dcell", "fattree"} <= {one["name"] for one in found["topologies"]}
-    assert {"dr", "bfs", "ecmp"} <= {one["name"] for one in found["routing"]}
+    catalogue = json_of(weft("list", "--json"))
+    assert {"first_light", "link_loss"} <= {entry["name"] for entry in catalogue["experiments"]}
+    assert {"dcell", "fattree"} <= {entry["name"] for entry in catalogue["topologies"]}
+    assert {"dr", "bfs", "ecmp"} <= {entry["name"] for entry in catalogue["routing"]}
     _, out, _ = weft("list")
-    for kind in found.values():
-        assert all(one["name"] in out for one in kind)
-    assert len(out.splitlines()) == sum(map(len, found.values())) + 4 + 1, (
+    for kind in catalogue.values():
+        assert all(entry["name"] in out for entry in kind)
+    assert len(out.splitlines()) == sum(map(len, catalogue.values())) + 4 + 1, (
         "a line each, four titles, and file:PATH"
     )
     _, schemes_out, _ = weft("list", "schemes")
@@ -808,7 +825,7 @@ def test_version(weft):
 
 
 def raising(error):
-    def command(given):
+    def command(parameters):
         raise error
 
     return command
@@ -847,7 +864,7 @@ def test_what_the_system_refuses_is_one_line(weft, monkeypatch, error, status, s
     ],
 )
 def test_a_missing_package_is_one_line_that_says_how_to_get_it(weft, monkeypatch, module, says):
-    def missing(given):
+    def missing(parameters):
         raise ModuleNotFoundError(f"No module named {module!r}", name=module)
 
     monkeypatch.setattr(graph_commands, "list_all", missing)
@@ -859,9 +876,9 @@ def test_a_missing_package_is_one_line_that_says_how_to_get_it(weft, monkeypatch
 def test_what_is_not_foreseen_is_one_line_and_a_file(weft, monkeypatch):
     monkeypatch.setattr(graph_commands, "topo", raising(KeyError("odd")))
     status, _, (line,) = weft("topo", "star:n=4")
-    found = re.fullmatch(r"weft: KeyError: 'odd' \(all of it in (\S+)\)", line)
-    text = Path(found[1]).read_text()
-    Path(found[1]).unlink()
+    match = re.fullmatch(r"weft: KeyError: 'odd' \(all of it in (\S+)\)", line)
+    text = Path(match[1]).read_text()
+    Path(match[1]).unlink()
     assert status == 1
     assert "Traceback" in text
     assert "raise error" in text
@@ -901,8 +918,8 @@ def test_help_comes_at_once():
 
 
 def test_progress_is_plain_lines_where_there_is_no_terminal(monkeypatch):
-    told = io.StringIO()
-    monkeypatch.setattr(sys, "stderr", told)
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setattr(console, "QUIET_S", 0.0)
     runs = quick.EXPERIMENT.runs(seeds=1)
     with console.Bar("quick", 6, ticking=False, beginning="code is compiled") as bar:
@@ -910,7 +927,7 @@ def test_progress_is_plain_lines_where_there_is_no_terminal(monkeypatch):
         bar.began -= 1000
         for run in runs:
             bar.ended(run, None, 1.0, 999.0)  # code that is compiled is not compiled again
-    first, *others = told.getvalue().splitlines()
+    first, *others = stream.getvalue().splitlines()
     assert first == "quick: 0 of 6 runs, code is compiled"
     assert others == [
         f"quick: {count} of 6 runs, {console.duration((6 - count) / count)} left"

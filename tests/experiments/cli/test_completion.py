@@ -70,7 +70,7 @@ def test_a_line_with_its_command_loads_that_command_alone(monkeypatch):
     parsers = []
     monkeypatch.setattr(completion, "complete", parsers.append)
     assert cli.main([]) == 2
-    (action,) = (each for each in parsers[0]._actions if each.choices)
+    (action,) = (action for action in parsers[0]._actions if action.choices)
     assert "fail" in action.choices
     assert "list" not in action.choices
 

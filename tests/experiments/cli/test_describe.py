@@ -48,15 +48,15 @@ def test_json_has_what_is_stored_and_what_nobody_explains(describe, tmp_path):
     run = quick.EXPERIMENT.runs()[0]
     Store(tmp_path).put(run, Result(figures={"area_bytes": 1}), {"commit": "abc"}, 2.5)
     status, out, _ = describe("quick", "--json")
-    found = json.loads(out)
+    description = json.loads(out)
     assert status == 0
-    assert found["stored"] == {"runs": 1, "commits": ["abc"], "median_s": 2.5}
+    assert description["stored"] == {"runs": 1, "commits": ["abc"], "median_s": 2.5}
     size = {"meaning": "its side", "unit": "m", "values": "0 .. 1000", "default": [1, 2, 3]}
-    assert found["parameters"]["size"] == size
-    columns = {one["name"]: one for one in found["columns"]}
+    assert description["parameters"]["size"] == size
+    columns = {column["name"]: column for column in description["columns"]}
     assert columns["area_bytes"] == {"name": "area_bytes", "unit": "bytes", "meaning": ""}
     assert columns["seed"]["meaning"]
-    assert (found["default_runs"], found["must_hold"]) == (12, ["right"])
+    assert (description["default_runs"], description["must_hold"]) == (12, ["right"])
 
 
 def test_an_experiment_that_there_is_not(describe):

@@ -137,7 +137,7 @@ SCHEMES = tuple(replace(scheme, name="mine") for scheme in SCHEMES if scheme.nam
 """
 
 
-def graded(lab, answer, folder, module=None):
+def grade(lab, answer, folder, module=None):
     """Return the exit status and the report of `weft check`."""
     folder.mkdir()
     (folder / "answer.yaml").write_text(answer)
@@ -168,7 +168,7 @@ def graded(lab, answer, folder, module=None):
 def passes(jobs):
     """Return by answer whether it passes; some are graded at the same time."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        results = {name: pool.submit(graded, *job) for name, job in jobs.items()}
+        results = {name: pool.submit(grade, *job) for name, job in jobs.items()}
     return {name: result.result()[0] == 0 for name, result in results.items()}
 
 

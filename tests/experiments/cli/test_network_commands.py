@@ -33,9 +33,9 @@ def name():
     """A name that no other run has; whatever is left of it afterwards is removed."""
     name = f"t-{os.urandom(3).hex()}"
     yield name
-    for one in run.runs():
-        if one.id == name:
-            clean.remove(one)
+    for record in run.runs():
+        if record.id == name:
+            clean.remove(record)
 
 
 @pytest.mark.kernel
@@ -55,10 +55,10 @@ def test_daemons_run_without_real_time_priority_where_the_kernel_refuses_it(name
 
 @pytest.mark.kernel
 def test_a_detached_network_from_up_to_down(name):
-    told = weft(
+    output = weft(
         "up", "dcell:n=3,k=1", "--routing", "dr", "--rate", "20mbit", "--detach", name
     ).stderr
-    assert f"{name} is up: dcell:n=3,k=1, 12 servers, 4 switches, 18 links" in told
+    assert f"{name} is up: dcell:n=3,k=1, 12 servers, 4 switches, 18 links" in output
     assert name in [
         row["run"] for row in json.loads(weft("ps", "--json").stdout) if row["state"] == "up"
     ]
@@ -97,9 +97,9 @@ def test_a_detached_network_from_up_to_down(name):
         assert says in weft(*words, *of_run, name, status=2).stderr
 
     assert "neighbour" in weft("log", *of_run, "h0").stdout
-    told = weft("log", *of_run).stdout.splitlines()
-    assert {line.split()[0] for line in told} >= {"h0", "h1", "h11"}
-    times = [float(line.split()[2]) for line in told if line.split()[1].startswith("20")]
+    output = weft("log", *of_run).stdout.splitlines()
+    assert {line.split()[0] for line in output} >= {"h0", "h1", "h11"}
+    times = [float(line.split()[2]) for line in output if line.split()[1].startswith("20")]
     assert times == sorted(times)
     assert "h99" in weft("log", *of_run, "h99", status=2).stderr
     assert (
@@ -111,7 +111,7 @@ def test_a_detached_network_from_up_to_down(name):
         == name
     )
 
-    names = next(one for one in run.runs() if one.id == name).journal["namespaces"]
+    names = next(record for record in run.runs() if record.id == name).journal["namespaces"]
     assert clean.processes(name, names)
     weft("down", "--run", name)
     assert not clean.processes(name, names)
@@ -160,14 +160,16 @@ def test_ctrl_c_while_a_network_is_up_leaves_nothing():
     )
     mine = wait_until(
         "the run",
-        lambda: [one for one in run.runs() if one.journal_or_empty().get("pid") == process.pid],
+        lambda: [
+            record for record in run.runs() if record.journal_or_empty().get("pid") == process.pid
+        ],
     )
     wait_until("daemons", lambda: (mine[0].directory / "supervisor.sock").exists())
     process.send_signal(signal.SIGTERM)
     _, said = process.communicate()
     assert process.returncode in (130, 143), said
     assert b"Traceback" not in said
-    assert mine[0].id not in [one.id for one in run.runs()]
+    assert mine[0].id not in [record.id for record in run.runs()]
 
 
 @pytest.mark.kernel
@@ -188,7 +190,7 @@ def test_the_foreground_takes_commands_and_takes_everything_down_at_the_end():
     # Whether the kernel has withdrawn the route by then, or the daemon has, or the packet is on its
     # way into the void.
     assert any(words in said for words in ("No route to host", "nreachable", "100% packet loss"))
-    assert said.split("run ")[1].split(" is up")[0] not in [one.id for one in run.runs()]
+    assert said.split("run ")[1].split(" is up")[0] not in [record.id for record in run.runs()]
 
 
 @pytest.mark.parametrize(
@@ -378,12 +380,12 @@ def test_a_daemon_by_hand_knows_of_its_links_what_the_supervisor_s_did(name):
     of_run = ["--run", name]
     weft("up", "ficonn:n=4,k=1", "--routing", "tar", "--rate", "20mbit", "--detach", name)
 
-    def known() -> int:
+    def known_capacity() -> int:
         return json.loads(weft("status", *of_run, "h0", "--json").stdout)["protocol"][
             "capacity_kbps"
         ]
 
-    assert known() == 20_000
+    assert known_capacity() == 20_000
     weft("daemon", "h0", *of_run, "--stop")
     by_hand = subprocess.Popen([*WEFT, "daemon", "h0", *of_run], cwd=ROOT, stderr=subprocess.PIPE)
     try:
@@ -395,7 +397,7 @@ def test_a_daemon_by_hand_knows_of_its_links_what_the_supervisor_s_did(name):
             next(row["pid"] for row in status(of_run)["nodes"] if row["node"] == "h0")
             == by_hand.pid
         )
-        assert known() == 20_000
+        assert known_capacity() == 20_000
         assert (
             ", 0% packet loss"
             in weft("exec", *of_run, "h0", "--", "ping", "-c2", "-i0.2", "-W2", "10.0.2.3").stdout

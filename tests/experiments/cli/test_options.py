@@ -47,7 +47,9 @@ TWO_FORMS = {
 def commands():
     """Return the parser of each command, by name."""
     top = cli.parser()
-    (action,) = (each for each in top._actions if isinstance(each, argparse._SubParsersAction))
+    (action,) = (
+        action for action in top._actions if isinstance(action, argparse._SubParsersAction)
+    )
     return action.choices
 
 

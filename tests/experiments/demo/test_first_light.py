@@ -35,7 +35,7 @@ def test_who_loses_a_neighbour_when_a_link_dies():
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("parameters", "says"),
     [
         (
             {"routing": "bfs"},
@@ -54,20 +54,20 @@ def test_who_loses_a_neighbour_when_a_link_dies():
         ({"iperf_s": "0"}, "first_light: iperf_s must be at least 1, got 0"),
     ],
 )
-def test_what_cannot_be_shown_is_refused_before_anything_comes_up(given, says):
+def test_what_cannot_be_shown_is_refused_before_anything_comes_up(parameters, says):
     with pytest.raises(ValueError, match=r"first_light|scheme|link") as error:
-        EXPERIMENT.runs(given)
+        EXPERIMENT.runs(parameters)
     assert str(error.value).startswith(says)
 
 
-def judged(clock, value, warn_limit):
+def fidelity_report(clock, value, warn_limit):
     verdict = "FAIL" if value > warn_limit else "PASS"
     stolen = Component("processor stolen", value, "%", 2.0, warn_limit, verdict)
     return FidelityReport(10.0, (stolen,), {}, decisive=True, clock=clock)
 
 
 def test_a_failed_fidelity_says_which_measure_failed_and_what_to_run_instead(capsys):
-    first_light.tell_fidelity(judged("real", 9.25, 5.0), passed=True)
+    first_light.tell_fidelity(fidelity_report("real", 9.25, 5.0), passed=True)
     verdict, why, command = capsys.readouterr().err.splitlines()
     assert verdict.startswith("FAIL")
     assert why == (
@@ -78,10 +78,10 @@ def test_a_failed_fidelity_says_which_measure_failed_and_what_to_run_instead(cap
 
 
 def test_a_failed_fidelity_does_not_say_that_failed_steps_passed():
-    assert first_light.distrust(judged("real", 9.0, 5.0), passed=False).startswith(
+    assert first_light.distrust(fidelity_report("real", 9.0, 5.0), passed=False).startswith(
         "The steps marked FAIL did not pass"
     )
-    assert "--clock" not in first_light.distrust(judged("virtual", 9.0, 5.0), passed=True)
+    assert "--clock" not in first_light.distrust(fidelity_report("virtual", 9.0, 5.0), passed=True)
 
 
 class SlowMachine:
@@ -101,7 +101,7 @@ class SlowMachine:
 
 
 WAIT = Component("wait for a processor", 5.0, "ms", 2.0, None, "WARN", "this process")
-FAST = judged("real", 9.0, 5.0)
+FAST = fidelity_report("real", 9.0, 5.0)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ FAST = judged("real", 9.0, 5.0)
         (0.95, replace(FAST, overload=WAIT), True, "PASS"),
         (0.59, replace(FAST, overload=WAIT), True, "WARN"),
         (0.59, FAST, False, "FAIL"),
-        (0.59, replace(judged("real", 1.0, 5.0), overload=WAIT), False, "FAIL"),
+        (0.59, replace(fidelity_report("real", 1.0, 5.0), overload=WAIT), False, "FAIL"),
     ],
 )
 def test_a_rate_fails_unless_this_machine_is_too_slow_for_it(
@@ -137,7 +137,7 @@ def test_no_more_pairs_are_watched_than_the_machine_can_carry(pings_per_s, pairs
 
 
 def test_a_fidelity_that_passes_is_one_line(capsys):
-    first_light.tell_fidelity(judged("real", 1.0, 5.0), passed=True)
+    first_light.tell_fidelity(fidelity_report("real", 1.0, 5.0), passed=True)
     (verdict,) = capsys.readouterr().err.splitlines()
     assert verdict.endswith(
         "fidelity, whether the machine kept up: yes; worst is processor stolen 1 %"
@@ -151,7 +151,7 @@ def test_first_light_is_drawn_also_where_something_was_not_noticed(tmp_path):
     row = {"topology": "dcell:n=4,k=1", **times, "engine": "kernel", "seed": 0}
     about = {"commit": None, "dirty": False}
     rows = [row | {"fidelity": "PASS"}, row | {"fidelity": "FAIL", "up_s": 0.5}]
-    figures.plot(EXPERIMENT, [(one, about) for one in rows], tmp_path / "a.svg")
+    figures.plot(EXPERIMENT, [(row, about) for row in rows], tmp_path / "a.svg")
     text = (tmp_path / "a.svg").read_text()
     assert "1 failed fidelity (hollow)" in text
     assert "silent failure noticed" in text
@@ -162,8 +162,8 @@ def test_runs_of_different_networks_have_panels_of_their_own():
     times = {"up_s": 0.2, "announced_noticed_ms": 3.5, "silent_noticed_ms": 80.0}
     times |= {"announced_restored_ms": 40.0, "silent_restored_ms": 50.0}
     rows = [
-        {"topology": one, "fidelity": "PASS", **times}
-        for one in ("dcell:n=4,k=1", "ficonn:n=4,k=1")
+        {"topology": spec, "fidelity": "PASS", **times}
+        for spec in ("dcell:n=4,k=1", "ficonn:n=4,k=1")
     ]
     with figures.new() as figure:
         EXPERIMENT.plot([*rows, rows[0]], figure)

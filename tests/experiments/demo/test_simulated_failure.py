@@ -61,13 +61,15 @@ def test_goodput_and_stall_are_those_of_the_samples() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "reason"),
+    ("parameters", "reason"),
     [
         ({"failure": "flap"}, "no simulated failure 'flap'"),
         ({"congestion_control": "cubic"}, "no simulated congestion_control 'cubic'"),
         ({"routing": "static"}, "scheme static has no daemons"),
     ],
 )
-def test_what_is_not_simulated_is_refused(given: dict[str, str], reason: str) -> None:
+def test_what_is_not_simulated_is_refused(parameters: dict[str, str], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
-        EXPERIMENT.runs({**SMALL, "failure": "link", "routing": "dr", **given}, engines=["packet"])
+        EXPERIMENT.runs(
+            {**SMALL, "failure": "link", "routing": "dr", **parameters}, engines=["packet"]
+        )

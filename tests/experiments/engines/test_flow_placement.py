@@ -21,7 +21,7 @@ def traffic(net, spec, seed=0):
     return pairs(spec, net.servers, np.random.default_rng(seed))
 
 
-def placed_one_by_one(net, chosen, faults, placement):
+def placed_one_by_one(net, traffic_pairs, faults, placement):
     """Paths of all flows in the order in which they begin, None for those without, the loads that
     come of them, and virtual flows."""
     network, ports = net.network, net.ports
@@ -32,10 +32,12 @@ def placed_one_by_one(net, chosen, faults, placement):
     )
     load, virtual, paths = np.zeros((net.servers, ports), int), np.zeros(net.servers, int), []
     dead = frozenset(np.flatnonzero(down[:, -1]).tolist())
-    for number in range(chosen.total):
-        index = nth(chosen.key, number, chosen.total) if placement.shuffled else number
+    for number in range(traffic_pairs.total):
+        index = (
+            nth(traffic_pairs.key, number, traffic_pairs.total) if placement.shuffled else number
+        )
 
-        def left(server):
+        def free_capacity(server):
             (level,) = network.levels(server) or [0]
             free = 10**6 - load[server, 0] - virtual[server] * placement.virtual
             return (
@@ -44,10 +46,10 @@ def placed_one_by_one(net, chosen, faults, placement):
             )
 
         def draw(turn, index=index):
-            return int(word(chosen.key, ALONG + index * MOST_DRAWS + turn) >> SHIFT_11)
+            return int(word(traffic_pairs.key, ALONG + index * MOST_DRAWS + turn) >> SHIFT_11)
 
-        state = reference.State(left, dead, draw)
-        path = reference.path_of(network, placement.relay, *pair(chosen, index), state)
+        state = reference.State(free_capacity, dead, draw)
+        path = reference.path_of(network, placement.relay, *pair(traffic_pairs, index), state)
         np.add.at(virtual, state.virtual, 1)
         paths.append(path)
         for a, b in zip(path or [], (path or [])[1:], strict=False):
@@ -67,45 +69,45 @@ def placed_one_by_one(net, chosen, faults, placement):
 def test_flows_go_where_the_reference_puts_them_one_after_another(network, spec, relay, faulty):
     net = Graph(network)
     faults = net.link_faults(np.random.default_rng(2), fraction=0.05) if faulty else NO_FAULTS
-    chosen, placement = (
+    traffic_pairs, placement = (
         traffic(net, spec),
         Placement(relay, virtual=relay != LINKED, shuffled=relay != ANY),
     )
     with np.errstate(over="ignore"):
-        paths, load, virtual = placed_one_by_one(net, chosen, faults, placement)
-    found = net.probe(chosen, faults, placement)
-    assert (found.loads == load).all()
+        paths, load, virtual = placed_one_by_one(net, traffic_pairs, faults, placement)
+    answers = net.probe(traffic_pairs, faults, placement)
+    assert (answers.loads == load).all()
     lengths = [len(path) - 1 for path in paths if path]
-    assert found.hops.tolist() == np.bincount(lengths).tolist()
-    assert found.lost == paths.count(None)
-    assert bool(found.lost) == faulty
+    assert answers.hops.tolist() == np.bincount(lengths).tolist()
+    assert answers.lost == paths.count(None)
+    assert bool(answers.lost) == faulty
     assert virtual.sum() > 0
 
 
 def test_the_loop_gives_as_plain_python_what_it_gives_as_machine_code():
     net = graph("ficonn:n=4,k=2")
-    faults, chosen = (
+    faults, traffic_pairs = (
         net.link_faults(np.random.default_rng(2), fraction=0.1),
         traffic(net, "uniform:flows=150"),
     )
-    found = net.probe(chosen, faults)
+    answers = net.probe(traffic_pairs, faults)
     load, hops = np.zeros(net.channels, np.int64), np.zeros(60, np.int64)
     state = PlacementState(load, np.zeros(net.servers, np.int64), np.zeros(40, np.int64))
-    part = PairRange(chosen, 0, chosen.total)
+    part = PairRange(traffic_pairs, 0, traffic_pairs.total)
     with np.errstate(over="ignore"):
         flow_placement.place(net.rule, net.t, Placement(), part, faults, state, hops)
-    assert found.hops.tolist() == hops[: len(found.hops)].tolist()
-    assert found.lost == hops[LOST]
-    assert (found.loads.reshape(-1) == load).all()
+    assert answers.hops.tolist() == hops[: len(answers.hops)].tolist()
+    assert answers.lost == hops[LOST]
+    assert (answers.loads.reshape(-1) == load).all()
 
 
 def test_a_channel_carries_any_number_of_flows():
     net = graph("ficonn:n=4,k=2")
-    chosen, results = traffic(net, "uniform:flows=50"), []
+    traffic_pairs, results = traffic(net, "uniform:flows=50"), []
     for before in (0, 1 << 40):
         load, hops = np.full(net.channels, before), np.zeros(60, np.int64)
         state = PlacementState(load, np.zeros(net.servers, np.int64), np.zeros(40, np.int64))
-        part = PairRange(chosen, 0, chosen.total)
+        part = PairRange(traffic_pairs, 0, traffic_pairs.total)
         with np.errstate(over="ignore"):
             flow_placement.place(net.rule, net.t, Placement(), part, NO_FAULTS, state, hops)
         results.append((load - before).tolist() + hops.tolist())
@@ -136,8 +138,8 @@ def test_flows_begin_in_an_order_that_looks_random():
 def test_paths_are_longer_than_those_of_dr_and_none_passes_the_bound(spec, flows_of_a_server, seed):
     """CCRDN 7.2: 15 to 30 % longer than TOR's, under the loads of the paper that it quotes."""
     net = graph(spec)
-    chosen = traffic(net, f"uniform:flows={flows_of_a_server * net.servers}", seed)
-    by_dr, by_tar = net.route(policy("dr"), chosen, loads=True), net.probe(chosen)
+    traffic_pairs = traffic(net, f"uniform:flows={flows_of_a_server * net.servers}", seed)
+    by_dr, by_tar = net.route(policy("dr"), traffic_pairs, loads=True), net.probe(traffic_pairs)
     assert by_tar.lost == 0
     assert len(by_tar.hops) - 1 <= 2 * 3**net.k - 1
     assert 1.05 < by_tar.mean_hops / by_dr.mean_hops < 1.45
@@ -146,8 +148,8 @@ def test_paths_are_longer_than_those_of_dr_and_none_passes_the_bound(spec, flows
 
 def test_all_to_all_traffic_is_not_routed_as_by_dr():
     net = graph("ficonn:n=4,k=2")
-    chosen = traffic(net, "all-to-all")
-    by_dr, by_tar = net.route(policy("dr"), chosen, loads=True), net.probe(chosen)
+    traffic_pairs = traffic(net, "all-to-all")
+    by_dr, by_tar = net.route(policy("dr"), traffic_pairs, loads=True), net.probe(traffic_pairs)
     assert by_tar.mean_hops > by_dr.mean_hops
     assert by_tar.loads.max() != by_dr.loads.max()
 
@@ -158,9 +160,11 @@ def test_a_third_copy_drawn_from_all_relieves_the_fullest_link_and_one_by_the_sa
     seed,
 ):
     net = graph("ficonn:n=36,k=2")
-    chosen = traffic(net, f"uniform:flows={net.servers}", seed)
-    fullest = {relay: net.probe(chosen, placement=Placement(relay)).loads.max() for relay in RELAYS}
-    by_dr = net.route(policy("dr"), chosen, loads=True).loads.max()
+    traffic_pairs = traffic(net, f"uniform:flows={net.servers}", seed)
+    fullest = {
+        relay: net.probe(traffic_pairs, placement=Placement(relay)).loads.max() for relay in RELAYS
+    }
+    by_dr = net.route(policy("dr"), traffic_pairs, loads=True).loads.max()
     assert fullest[SUBNETWORK] <= by_dr < fullest[LINKED]
     assert fullest[SUBNETWORK] < fullest[ANY]
 
@@ -168,9 +172,9 @@ def test_a_third_copy_drawn_from_all_relieves_the_fullest_link_and_one_by_the_sa
 @pytest.mark.slow
 def test_without_virtual_flows_servers_bypass_more():
     net = graph("ficonn:n=10,k=3")
-    chosen = traffic(net, "uniform:flows=300000")
+    traffic_pairs = traffic(net, "uniform:flows=300000")
     hops = [
-        net.probe(chosen, placement=Placement(virtual=virtual)).mean_hops
+        net.probe(traffic_pairs, placement=Placement(virtual=virtual)).mean_hops
         for virtual in (True, False)
     ]
     assert hops[1] > 1.1 * hops[0]
@@ -180,9 +184,12 @@ def test_dead_servers_are_avoided_in_both_directions():
     """All pairs that DR leads through a dead server: with a single draw each, fewer are lost than
     enter it."""
     net = graph("ficonn:n=4,k=2")
-    chosen = traffic(net, "all-to-all")
+    traffic_pairs = traffic(net, "all-to-all")
     for dead in range(0, 48, 7):
         faults = net.server_faults(np.array([dead]))
-        by_dr, by_tar = net.route(policy("dr"), chosen, faults), net.probe(chosen, faults)
+        by_dr, by_tar = (
+            net.route(policy("dr"), traffic_pairs, faults),
+            net.probe(traffic_pairs, faults),
+        )
         assert by_tar.left_out == by_dr.left_out == 94
         assert by_tar.lost < by_dr.lost / 4 or by_dr.lost == 0

@@ -38,7 +38,7 @@ def channels_of(net, route):
             yield (to, net.k + 1)
 
 
-def one_by_one(net, routing, chosen, faults=None):
+def one_by_one(net, routing, traffic_pairs, faults=None):
     """Hops, lost pairs and loads, pair after pair in plain Python, each route written out."""
     table, rule, t = tabulate(net.rule, net.network.t, 1), net.rule, net.network.t
     down = (
@@ -47,9 +47,9 @@ def one_by_one(net, routing, chosen, faults=None):
         else {divmod(int(c), net.ports) for c in np.flatnonzero(faults.down)}
     )
     hops, loads, lost = Counter(), Counter(), 0
-    for index in range(chosen.total):
+    for index in range(traffic_pairs.total):
         with np.errstate(over="ignore"):
-            src, dst = (int(server) for server in pair(chosen, index))
+            src, dst = (int(server) for server in pair(traffic_pairs, index))
         routes = [(length, c) for length, c in proxy.alternatives(table, policy(routing), src, dst)]
         written = [(length, proxy.route(rule, t, src, dst, c)) for length, c in routes]
         alive = [
@@ -68,39 +68,39 @@ def one_by_one(net, routing, chosen, faults=None):
 @pytest.mark.slow
 def test_all_pairs_are_routed_as_one_by_one(spec, routing):
     net = Graph(graph(spec).network, threads=3)
-    chosen = uniform(net, 300)
-    found = net.route(policy(routing), chosen, loads=True)
-    hops, _, loads = one_by_one(net, routing, chosen)
-    assert {length: count for length, count in enumerate(found.hops.tolist()) if count} == dict(
+    traffic_pairs = uniform(net, 300)
+    routes = net.route(policy(routing), traffic_pairs, loads=True)
+    hops, _, loads = one_by_one(net, routing, traffic_pairs)
+    assert {length: count for length, count in enumerate(routes.hops.tolist()) if count} == dict(
         hops
     )
-    assert found.lost == found.left_out == 0
-    assert found.mean_hops == pytest.approx(
+    assert routes.lost == routes.left_out == 0
+    assert routes.mean_hops == pytest.approx(
         sum(length * count for length, count in hops.items()) / 300
     )
-    crossbar_hops = found.loads[:, 0].sum()
-    assert crossbar_hops == found.loads[:, net.k + 1].sum()
-    assert found.loads.sum() - crossbar_hops == sum(
+    crossbar_hops = routes.loads[:, 0].sum()
+    assert crossbar_hops == routes.loads[:, net.k + 1].sum()
+    assert routes.loads.sum() - crossbar_hops == sum(
         length * count for length, count in hops.items()
     )
     if routing == "dr":
         assert {
-            (int(u), int(p)): int(found.loads[u, p]) for u, p in np.argwhere(found.loads)
+            (int(u), int(p)): int(routes.loads[u, p]) for u, p in np.argwhere(routes.loads)
         } == dict(loads)
 
 
 @pytest.mark.slow
 def test_a_rule_that_is_a_function_is_compiled_into_the_loops():
     net = Graph(graph("delta-dcell:n=4,k=2").network, threads=1)
-    chosen = uniform(net, 300)
-    found = net.route(policy("pr-gpi"), chosen, loads=True)
-    hops, _, _ = one_by_one(net, "pr-gpi", chosen)
-    assert {length: count for length, count in enumerate(found.hops.tolist()) if count} == dict(
+    traffic_pairs = uniform(net, 300)
+    routes = net.route(policy("pr-gpi"), traffic_pairs, loads=True)
+    hops, _, _ = one_by_one(net, "pr-gpi", traffic_pairs)
+    assert {length: count for length, count in enumerate(routes.hops.tolist()) if count} == dict(
         hops
     )
     faults = net.link_faults(np.random.default_rng(0), fraction=0.1)
     sources = range(0, net.servers, 20)
-    found = net.shortest(sources, faults)
+    routes = net.shortest(sources, faults)
     rerouted = [
         net.reroute(
             Dfr(b=2),
@@ -116,8 +116,8 @@ def test_a_rule_that_is_a_function_is_compiled_into_the_loops():
         )
         for src in sources
     ]
-    assert [(one.hops.tolist(), one.lost) for one in found] == [
-        (one.hops.tolist(), one.lost) for one in rerouted
+    assert [(batch.hops.tolist(), batch.lost) for batch in routes] == [
+        (batch.hops.tolist(), batch.lost) for batch in rerouted
     ]
 
 
@@ -156,8 +156,8 @@ def test_a_rule_by_permutation_is_compiled_from_arrays():
 def test_loads_are_the_same_whatever_the_flows_were_counted_on(spec, routing, monkeypatch):
     by_channel = Graph(graph(spec).network, threads=2)
     by_channel.stretches = None
-    chosen = uniform(by_channel, 20_000)
-    loads = by_channel.route(policy(routing, least_level=1), chosen, loads=True).loads
+    traffic_pairs = uniform(by_channel, 20_000)
+    loads = by_channel.route(policy(routing, least_level=1), traffic_pairs, loads=True).loads
     for most_bytes in (
         4 * by_channel.servers * (by_channel.k + 2 + by_channel.network.n),
         2 << 20,
@@ -166,7 +166,9 @@ def test_loads_are_the_same_whatever_the_flows_were_counted_on(spec, routing, mo
         monkeypatch.setattr(wiring, "MOST_COUNTER_BYTES", most_bytes)
         net = Graph(by_channel.network, threads=2)
         assert net.stretches is not None
-        assert (net.route(policy(routing, least_level=1), chosen, loads=True).loads == loads).all()
+        assert (
+            net.route(policy(routing, least_level=1), traffic_pairs, loads=True).loads == loads
+        ).all()
     monkeypatch.setattr(wiring, "MOST_COUNTER_BYTES", 1000)
     assert Graph(by_channel.network).stretches is None
 
@@ -176,14 +178,14 @@ def test_loads_are_the_same_whatever_the_flows_were_counted_on(spec, routing, mo
 def test_connectivity_under_faults_is_that_of_the_routes(spec, routing):
     net = graph(spec)
     faults = net.link_faults(np.random.default_rng(4), fraction=0.15)
-    chosen = uniform(net, 300)
-    found = net.route(policy(routing), chosen, faults)
-    hops, lost, _ = one_by_one(net, routing, chosen, faults)
-    assert {length: count for length, count in enumerate(found.hops.tolist()) if count} == dict(
+    traffic_pairs = uniform(net, 300)
+    routes = net.route(policy(routing), traffic_pairs, faults)
+    hops, lost, _ = one_by_one(net, routing, traffic_pairs, faults)
+    assert {length: count for length, count in enumerate(routes.hops.tolist()) if count} == dict(
         hops
     )
-    assert found.lost == lost
-    assert found.connected_fraction == pytest.approx(1 - lost / 300)
+    assert routes.lost == lost
+    assert routes.connected_fraction == pytest.approx(1 - lost / 300)
 
 
 @pytest.mark.parametrize("spec", SMALL)
@@ -227,7 +229,7 @@ def test_networks_of_the_paper_have_its_sizes(spec, servers, links):
 
 def test_pairs_with_a_dead_end_are_left_out():
     net = graph("dcell:n=3,k=2")
-    chosen = pairs("all-to-all", net.servers, np.random.default_rng(0))
+    traffic_pairs = pairs("all-to-all", net.servers, np.random.default_rng(0))
     nodes = net.node_faults(np.random.default_rng(1), fraction=0.1)
     assert nodes.servers.sum() == 16
     racks = net.rack_faults(np.random.default_rng(1), fraction=0.1)
@@ -237,11 +239,11 @@ def test_pairs_with_a_dead_end_are_left_out():
     for faults in (nodes, racks):
         alive = 156 - int(faults.servers.sum())
         for found in (
-            net.route(policy("pr-gpi"), chosen, faults),
-            net.reroute(Dfr(), chosen, faults),
+            net.route(policy("pr-gpi"), traffic_pairs, faults),
+            net.reroute(Dfr(), traffic_pairs, faults),
         ):
             assert found.connected + found.lost == alive * (alive - 1)
-            assert found.connected + found.lost + found.left_out == chosen.total
+            assert found.connected + found.lost + found.left_out == traffic_pairs.total
         ends = faults.down.reshape(-1, net.ports)[faults.servers == 1]
         assert ends.all()  # all four channels of a server are dead
 
@@ -252,16 +254,16 @@ def test_pairs_with_a_dead_end_are_left_out():
 )
 @pytest.mark.slow
 def test_results_do_not_depend_on_the_number_of_threads(network, faulty):
-    one, three = Graph(network, threads=1), Graph(network, threads=3)
-    faults = one.link_faults(np.random.default_rng(0), fraction=0.1 if faulty else 0)
-    chosen = uniform(one, 40_000)
+    single, three = Graph(network, threads=1), Graph(network, threads=3)
+    faults = single.link_faults(np.random.default_rng(0), fraction=0.1 if faulty else 0)
+    traffic_pairs = uniform(single, 40_000)
     for run in (
-        lambda net: net.route(policy("pr-gpi"), chosen, faults, balanced=True),
-        lambda net: net.route(policy("pr-gp0"), chosen, faults, loads=True),
-        lambda net: net.reroute(Dfr(nearest=False), chosen, faults, loads=True),
-        lambda net: net.probe(chosen, faults) if network.rule == FICONN else None,
+        lambda net: net.route(policy("pr-gpi"), traffic_pairs, faults, balanced=True),
+        lambda net: net.route(policy("pr-gp0"), traffic_pairs, faults, loads=True),
+        lambda net: net.reroute(Dfr(nearest=False), traffic_pairs, faults, loads=True),
+        lambda net: net.probe(traffic_pairs, faults) if network.rule == FICONN else None,
     ):
-        found, same = run(one), run(three)
+        found, same = run(single), run(three)
         if found:
             assert (found.hops.tolist(), found.lost) == (same.hops.tolist(), same.lost)
             assert (found.loads == same.loads).all()
@@ -271,14 +273,14 @@ def test_results_do_not_depend_on_the_number_of_threads(network, faulty):
 def test_the_loops_give_as_plain_python_what_they_give_as_machine_code(network):
     net = Graph(network, threads=1)
     faults = net.link_faults(np.random.default_rng(2), fraction=0.1)
-    chosen, t = uniform(net, 150), net.t
+    traffic_pairs, t = uniform(net, 150), net.t
     room = np.zeros((3, t[1] + FIELDS), np.int64)
     compiled = {
-        "route": net.route(policy("pr-gpi"), chosen, faults, loads=True),
-        "reroute": net.reroute(Dfr(), chosen, faults, loads=True),
+        "route": net.route(policy("pr-gpi"), traffic_pairs, faults, loads=True),
+        "reroute": net.reroute(Dfr(), traffic_pairs, faults, loads=True),
     }
     books = {name: new_book(net.channels) for name in compiled}
-    part = loops.PairRange(chosen, 0, 150)
+    part = loops.PairRange(traffic_pairs, 0, 150)
     lengths = np.zeros(most_routes(network.t), np.int64)
     with np.errstate(over="ignore"):
         load = faults.down.astype(np.int64) * loops.DEAD
@@ -294,9 +296,9 @@ def test_the_loops_give_as_plain_python_what_they_give_as_machine_code(network):
 
 def test_balancing_relieves_the_fullest_channel_and_leaves_lengths_alone():
     net = graph("dcell:n=3,k=2")
-    chosen = uniform(net, 100_000)
-    first = net.route(policy("pr-gpe"), chosen, loads=True)
-    balanced = net.route(policy("pr-gpe"), chosen, balanced=True)
+    traffic_pairs = uniform(net, 100_000)
+    first = net.route(policy("pr-gpe"), traffic_pairs, loads=True)
+    balanced = net.route(policy("pr-gpe"), traffic_pairs, balanced=True)
     assert balanced.hops.tolist() == first.hops.tolist()
     assert balanced.loads.max() < first.loads.max()
 
@@ -305,9 +307,11 @@ def test_balancing_relieves_the_fullest_channel_and_leaves_lengths_alone():
 def test_least_congested_first_takes_longer_routes_and_relieves_the_fullest_channel():
     """CCRDN 5.4, the other rule that it names."""
     net = graph("dcell:n=3,k=2")
-    chosen = uniform(net, 20_000)
+    traffic_pairs = uniform(net, 20_000)
     shortest, other = (
-        net.route(policy("pr-gpe", choice=choice), chosen, balanced=True, cost=cost_of(choice))
+        net.route(
+            policy("pr-gpe", choice=choice), traffic_pairs, balanced=True, cost=cost_of(choice)
+        )
         for choice in (SHORTEST, LEAST_LOADED)
     )
     assert other.mean_hops > shortest.mean_hops
@@ -316,24 +320,34 @@ def test_least_congested_first_takes_longer_routes_and_relieves_the_fullest_chan
 
 def test_dr_first_tries_proxies_of_near_pairs_only_where_dr_is_dead():
     net = graph("dcell:n=3,k=2")
-    chosen, faults = uniform(net, 20_000), net.link_faults(np.random.default_rng(1), fraction=0.1)
+    traffic_pairs, faults = (
+        uniform(net, 20_000),
+        net.link_faults(np.random.default_rng(1), fraction=0.1),
+    )
     usual, first = policy("pr-gpe", least_level=1), policy("pr-gpe", least_level=1, choice=DR_FIRST)
     alone = policy("pr-gpe", least_level=1, condition1=True)
-    assert net.route(first, chosen).hops.tolist() == net.route(alone, chosen).hops.tolist()
-    by_first, by_usual, by_alone = (net.route(one, chosen, faults) for one in (first, usual, alone))
+    assert (
+        net.route(first, traffic_pairs).hops.tolist()
+        == net.route(alone, traffic_pairs).hops.tolist()
+    )
+    by_first, by_usual, by_alone = (
+        net.route(batch, traffic_pairs, faults) for batch in (first, usual, alone)
+    )
     assert by_first.connected == by_usual.connected > by_alone.connected
-    by_first, by_usual = (net.route(one, chosen, faults, balanced=True) for one in (first, usual))
+    by_first, by_usual = (
+        net.route(batch, traffic_pairs, faults, balanced=True) for batch in (first, usual)
+    )
     assert by_first.mean_hops >= by_usual.mean_hops
     assert (by_first.loads != by_usual.loads).any()
 
 
 def test_survey_counts_candidates_and_routes_no_longer_than_dimensional_ones():
     net = graph("dcell:n=3,k=2")
-    table, chosen = tabulate(net.rule, net.network.t, 1), uniform(net, 200)
+    table, traffic_pairs = tabulate(net.rule, net.network.t, 1), uniform(net, 200)
     counts = []
-    for index in range(chosen.total):
+    for index in range(traffic_pairs.total):
         with np.errstate(over="ignore"):
-            src, dst = pair(chosen, index)
+            src, dst = pair(traffic_pairs, index)
         routes = proxy.alternatives(table, policy("pr-gpi", condition1=True), int(src), int(dst))
         direct = next(length for length, c in routes if c < 0)
         counts.append(
@@ -351,19 +365,19 @@ def test_survey_counts_candidates_and_routes_no_longer_than_dimensional_ones():
         sum(n * n for n in short),
         sum(shorter),
     ]
-    assert net.survey(policy("pr-gpi", condition1=True), chosen).tolist() == expected
+    assert net.survey(policy("pr-gpi", condition1=True), traffic_pairs).tolist() == expected
 
 
 def test_breadth_first_search_is_a_lower_bound_that_full_scope_reaches():
     net = graph("ficonn:n=4,k=2")
     faults = net.link_faults(np.random.default_rng(2), fraction=0.1)
-    found = net.shortest(range(net.servers), faults)
+    routes = net.shortest(range(net.servers), faults)
     everything = pairs("all-to-all", net.servers, np.random.default_rng(0))
     whole = net.reroute(Dfr(b=net.k), everything, faults)
-    assert sum(one.lost for one in found) == whole.lost
+    assert sum(batch.lost for batch in routes) == whole.lost
     total = np.zeros(len(whole.hops), np.int64)
-    for one in found:
-        total[: len(one.hops)] += one.hops
+    for batch in routes:
+        total[: len(batch.hops)] += batch.hops
     assert total.tolist() == whole.hops.tolist()
     within = net.route(policy("pr-gpe"), everything, faults).hops
     assert (total.cumsum()[: len(within)] >= within.cumsum()[: len(total)]).all()
@@ -371,15 +385,15 @@ def test_breadth_first_search_is_a_lower_bound_that_full_scope_reaches():
 
 def test_dr_of_all_pairs_has_the_mean_of_its_routes():
     net = graph("ficonn:n=4,k=2")
-    found = net.route(policy("dr"), pairs("all-to-all", net.servers, np.random.default_rng(0)))
+    routes = net.route(policy("dr"), pairs("all-to-all", net.servers, np.random.default_rng(0)))
     lengths = [
         len(dr.route(net.rule, net.network.t, src, dst)) - 1
         for src in range(48)
         for dst in range(48)
         if src != dst
     ]
-    assert found.mean_hops == pytest.approx(np.mean(lengths))
-    assert found.sd_hops == pytest.approx(np.std(lengths))
+    assert routes.mean_hops == pytest.approx(np.mean(lengths))
+    assert routes.sd_hops == pytest.approx(np.std(lengths))
 
 
 @pytest.mark.parametrize("how", ["stretches", "channels", "balanced", "dfr"])
@@ -388,11 +402,14 @@ def test_a_channel_carries_any_number_of_flows(how, monkeypatch):
     net, before = Graph(Ccrdn(FICONN, 4, 2), threads=3), (1 << 32) - 2001
     if how != "stretches":
         net.stretches = None
-    faults, chosen = net.link_faults(np.random.default_rng(0), fraction=0.1), uniform(net, 2000)
+    faults, traffic_pairs = (
+        net.link_faults(np.random.default_rng(0), fraction=0.1),
+        uniform(net, 2000),
+    )
     route = {
-        "balanced": lambda: net.route(policy("pr-gpi"), chosen, faults, balanced=True),
-        "dfr": lambda: net.reroute(Dfr(), chosen, loads=True),
-    }.get(how, lambda: net.route(policy("dr"), chosen, loads=True))
+        "balanced": lambda: net.route(policy("pr-gpi"), traffic_pairs, faults, balanced=True),
+        "dfr": lambda: net.reroute(Dfr(), traffic_pairs, loads=True),
+    }.get(how, lambda: net.route(policy("dr"), traffic_pairs, loads=True))
     usual = route().loads
 
     def full_book(channels):
@@ -415,21 +432,27 @@ def test_a_channel_carries_any_number_of_flows(how, monkeypatch):
 @pytest.mark.slow
 def test_flows_are_counted_in_parts_as_at_once(monkeypatch):
     net = graph("ficonn:n=4,k=2")
-    chosen = uniform(net, 3000)
-    whole = net.route(policy("pr-gpe"), chosen, loads=True), net.reroute(Dfr(), chosen, loads=True)
+    traffic_pairs = uniform(net, 3000)
+    whole = (
+        net.route(policy("pr-gpe"), traffic_pairs, loads=True),
+        net.reroute(Dfr(), traffic_pairs, loads=True),
+    )
     monkeypatch.setattr(graph_module, "MOST_CROSSINGS", LONGEST * 7)
-    parts = net.route(policy("pr-gpe"), chosen, loads=True), net.reroute(Dfr(), chosen, loads=True)
+    parts = (
+        net.route(policy("pr-gpe"), traffic_pairs, loads=True),
+        net.reroute(Dfr(), traffic_pairs, loads=True),
+    )
     for one, same in zip(whole, parts, strict=True):
         assert one.hops.tolist() == same.hops.tolist()
         assert (one.loads == same.loads).all()
 
 
 def test_batches_cover_everything_once_and_grow():
-    found = list(batches(10_000_000))
-    assert found[0][0] == 0
-    assert found[-1][1] == 10_000_000
-    assert all(a[1] == b[0] for a, b in pairwise(found))
-    assert all(last - first <= max(1 << 14, first // 64) for first, last in found)
+    ranges = list(batches(10_000_000))
+    assert ranges[0][0] == 0
+    assert ranges[-1][1] == 10_000_000
+    assert all(a[1] == b[0] for a, b in pairwise(ranges))
+    assert all(last - first <= max(1 << 14, first // 64) for first, last in ranges)
     assert list(batches(0)) == []
     assert list(batches(3)) == [(0, 1), (1, 2), (2, 3)]
     assert next(batches(100_000)) == (0, 390)

@@ -144,7 +144,7 @@ def test_goodput_of_each_setting_and_scheme_is_drawn_by_itself() -> None:
 
 
 @pytest.mark.parametrize(
-    ("experiment", "given", "said"),
+    ("experiment", "parameters", "said"),
     [
         (fabric_gain.EXPERIMENT, {"scheme": "tcc"}, "did you mean ttc"),
         (fabric_gain.EXPERIMENT, {"topology": "dcell:n=4,k=1"}, "must be a fabric of switches"),
@@ -168,10 +168,10 @@ def test_goodput_of_each_setting_and_scheme_is_drawn_by_itself() -> None:
     ],
 )
 def test_what_cannot_be_is_refused(
-    experiment: Experiment, given: dict[str, str], said: str
+    experiment: Experiment, parameters: dict[str, str], said: str
 ) -> None:
     with pytest.raises(ValueError, match=r"^[^\n]*$") as error:
-        runs(experiment, **given)
+        runs(experiment, **parameters)
     assert said in str(error.value)
 
 
@@ -206,8 +206,13 @@ SHORT = [
 
 
 def test_the_delays_of_links_are_those_from_the_first_switch_on() -> None:
-    given = {"topology": "fattree:k=4", "scheme": "ttc", "traffic": "udp:load=80", "delay_us": "5"}
-    (run,) = runs(ttc_kernel.EXPERIMENT, **given)
+    parameters = {
+        "topology": "fattree:k=4",
+        "scheme": "ttc",
+        "traffic": "udp:load=80",
+        "delay_us": "5",
+    }
+    (run,) = runs(ttc_kernel.EXPERIMENT, **parameters)
     run, virtual = replace(run, clock="real"), replace(run, clock="virtual")
     topology = build("fattree:k=4")
     sent = np.full((2, 16), -1)
@@ -262,13 +267,13 @@ def test_lbsp_goes_around_the_link_that_failed() -> None:
 
 @pytest.mark.kernel
 @pytest.mark.parametrize(
-    ("experiment", "given"), SHORT, ids=[experiment.name for experiment, _ in SHORT]
+    ("experiment", "parameters"), SHORT, ids=[experiment.name for experiment, _ in SHORT]
 )
 def test_a_short_run_gives_rows_that_can_be_drawn(
-    experiment: Experiment, given: dict[str, str]
+    experiment: Experiment, parameters: dict[str, str]
 ) -> None:
     rows = []
-    for run in runs(experiment, **given):
+    for run in runs(experiment, **parameters):
         result = experiment.carry_out(run)
         assert result.fidelity in ("PASS", "WARN", "FAIL")
         assert result.circumstances["fidelity_report"]

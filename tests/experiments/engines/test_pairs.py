@@ -7,10 +7,10 @@ from weft.daemons.core.compiled import compiled
 from weft.experiments.engines.pairs import below, pair, pairs, word
 
 
-def drawn(spec, servers, seed=0):
-    chosen = pairs(spec, servers, np.random.default_rng(seed))
+def draw_pairs(spec, servers, seed=0):
+    traffic_pairs = pairs(spec, servers, np.random.default_rng(seed))
     with np.errstate(over="ignore"):
-        return [pair(chosen, index) for index in range(chosen.total)]
+        return [pair(traffic_pairs, index) for index in range(traffic_pairs.total)]
 
 
 def test_words_are_those_of_splitmix64():
@@ -28,45 +28,49 @@ def test_numbers_below_an_end_are_even():
 
 
 def test_uniform_pairs_differ_cover_everything_and_follow_the_seed():
-    found = drawn("uniform:flows=3000", 10)
-    assert all(src != dst for src, dst in found)
-    assert len(set(found)) == 90
-    assert found == drawn("uniform:flows=3000", 10)
-    assert found != drawn("uniform:flows=3000", 10, seed=1)
-    assert found[:100] == drawn("uniform:flows=100", 10)
+    drawn_pairs = draw_pairs("uniform:flows=3000", 10)
+    assert all(src != dst for src, dst in drawn_pairs)
+    assert len(set(drawn_pairs)) == 90
+    assert drawn_pairs == draw_pairs("uniform:flows=3000", 10)
+    assert drawn_pairs != draw_pairs("uniform:flows=3000", 10, seed=1)
+    assert drawn_pairs[:100] == draw_pairs("uniform:flows=100", 10)
 
 
 def test_all_to_all_is_every_ordered_pair_once():
-    assert sorted(drawn("all-to-all", 9)) == [
+    assert sorted(draw_pairs("all-to-all", 9)) == [
         (src, dst) for src in range(9) for dst in range(9) if src != dst
     ]
 
 
 def test_one_to_all_reaches_everybody_from_one_server():
-    found = drawn("one-to-all", 9)
-    assert {src for src, _ in found} == {found[0][0]}
-    assert sorted(dst for _, dst in found) == [
-        server for server in range(9) if server != found[0][0]
+    drawn_pairs = draw_pairs("one-to-all", 9)
+    assert {src for src, _ in drawn_pairs} == {drawn_pairs[0][0]}
+    assert sorted(dst for _, dst in drawn_pairs) == [
+        server for server in range(9) if server != drawn_pairs[0][0]
     ]
 
 
 def test_in_a_permutation_everybody_sends_once_and_receives_once():
-    found = drawn("permutation", 20)
-    assert sorted(src for src, _ in found) == sorted(dst for _, dst in found) == list(range(20))
-    assert all(src != dst for src, dst in found)
+    drawn_pairs = draw_pairs("permutation", 20)
+    assert (
+        sorted(src for src, _ in drawn_pairs)
+        == sorted(dst for _, dst in drawn_pairs)
+        == list(range(20))
+    )
+    assert all(src != dst for src, dst in drawn_pairs)
 
 
 @pytest.mark.parametrize(
     ("servers", "group", "sizes"), [(12, 4, [4, 4, 4]), (14, 4, [4, 4, 4, 2]), (13, 4, [4, 4, 4])]
 )
 def test_groups_talk_all_to_all_among_themselves(servers, group, sizes):
-    found = drawn(f"many-all-to-all:group={group}", servers)
+    drawn_pairs = draw_pairs(f"many-all-to-all:group={group}", servers)
     heard: dict[int, set[int]] = {}
-    for src, dst in found:
+    for src, dst in drawn_pairs:
         heard.setdefault(src, {src}).add(dst)
     groups = {frozenset(members) for members in heard.values()}
     assert sorted((len(members) for members in groups), reverse=True) == sizes
-    assert len(set(found)) == len(found) == sum(size * (size - 1) for size in sizes)
+    assert len(set(drawn_pairs)) == len(drawn_pairs) == sum(size * (size - 1) for size in sizes)
 
 
 @pytest.mark.parametrize(
@@ -74,8 +78,10 @@ def test_groups_talk_all_to_all_among_themselves(servers, group, sizes):
     ["uniform:flows=50", "all-to-all", "one-to-all", "permutation", "many-all-to-all:group=3"],
 )
 def test_machine_code_gives_the_same_pairs(spec):
-    chosen = pairs(spec, 11, np.random.default_rng(0))
-    assert [compiled(pair)(chosen, index) for index in range(chosen.total)] == drawn(spec, 11)
+    traffic_pairs = pairs(spec, 11, np.random.default_rng(0))
+    assert [
+        compiled(pair)(traffic_pairs, index) for index in range(traffic_pairs.total)
+    ] == draw_pairs(spec, 11)
 
 
 @pytest.mark.parametrize(

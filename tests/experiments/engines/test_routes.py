@@ -21,7 +21,7 @@ from weft.topologies.core.failures import fail_links, fail_nodes, random_links
 from weft.topologies.core.grammar import parse
 
 
-def damaged(spec, seed, fraction=0.15):
+def damage(spec, seed, fraction=0.15):
     topology = build(spec)
     return fail_links(
         topology, random_links(topology, fraction=fraction, generator=np.random.default_rng(seed))
@@ -34,9 +34,9 @@ def all_pairs(topology):
 
 @pytest.mark.parametrize("routing", ["dr", "bfs"])
 def test_the_pairs_that_are_not_connected_are_the_lost_ones(routing):
-    topology = damaged("dcell:n=4,k=1", 1)
-    found = lengths(topology, routing, all_pairs(topology))
-    assert set(all_pairs(topology)) - set(found) == lost_pairs(routing, topology)
+    topology = damage("dcell:n=4,k=1", 1)
+    hops = lengths(topology, routing, all_pairs(topology))
+    assert set(all_pairs(topology)) - set(hops) == lost_pairs(routing, topology)
 
 
 @pytest.mark.parametrize("spec", ["dcell:n=4,k=1", "beta-dcell:n=3,k=1", "ficonn:n=4,k=1"])
@@ -44,7 +44,7 @@ def test_the_pairs_that_are_not_connected_are_the_lost_ones(routing):
 def test_proxies_connect_whom_any_live_route_connects_and_the_shortest_counts(
     spec, routing, method
 ):
-    topology = damaged(spec, 2)
+    topology = damage(spec, 2)
     network = topology.naming.network
     table, policy = tabulate(network.rule, network.t, 0), proxy.Policy(method, 1, False)
 
@@ -66,14 +66,14 @@ def test_proxies_connect_whom_any_live_route_connects_and_the_shortest_counts(
 
 
 def test_dfr_connects_as_many_as_the_compiled_engine_says():
-    topology = damaged("dcell:n=4,k=1", 3, fraction=0.4)
-    found = lengths(topology, "dfr:b=1,retry=2", all_pairs(topology))
+    topology = damage("dcell:n=4,k=1", 3, fraction=0.4)
+    hops = lengths(topology, "dfr:b=1,retry=2", all_pairs(topology))
     net = graph(topology.spec)
     every = pairs("all-to-all", net.servers, np.random.default_rng(0))
     down = np.frombuffer(dead_channels(topology, net.network), np.uint8)
     tally = net.reroute(Dfr(b=1, retry=2), every, Faults(down, NO_FAULTS.servers))
-    assert len(found) == tally.connected < len(all_pairs(topology))
-    assert sum(found.values()) / len(found) == pytest.approx(tally.mean_hops)
+    assert len(hops) == tally.connected < len(all_pairs(topology))
+    assert sum(hops.values()) / len(hops) == pytest.approx(tally.mean_hops)
 
 
 def test_nothing_is_compiled_for_the_pairs_of_a_small_network():
@@ -117,7 +117,7 @@ def test_tar_connects_what_its_daemons_do():
 
 
 def test_where_only_live_links_count_what_has_a_length_is_connected():
-    topology = damaged("dcell:n=4,k=1", 1)
+    topology = damage("dcell:n=4,k=1", 1)
     assert (
         connects(topology, "dfr", all_pairs(topology))
         == lengths(topology, "dfr", all_pairs(topology)).keys()
@@ -125,7 +125,7 @@ def test_where_only_live_links_count_what_has_a_length_is_connected():
 
 
 def test_parameters_of_the_daemons_scheme_count():
-    topology = damaged("dcell:n=4,k=1", 1)
+    topology = damage("dcell:n=4,k=1", 1)
     every = all_pairs(topology)
     assert lengths(topology, "pr-gpe:level=2", every) == lengths(topology, "dr", every)
     assert len(lengths(topology, "pr-gpe", every)) > len(lengths(topology, "dr", every))
@@ -134,15 +134,15 @@ def test_parameters_of_the_daemons_scheme_count():
 def test_only_schemes_that_ask_get_a_budget_and_what_is_given_stays():
     assert asking("dr", 50) == "dr"
     assert asking("pr-gpi:hold_ms=700", 0) == "pr-gpi:hold_ms=700"
-    name, given = parse(asking("pr-gpi:urgent_per_s=7", 50))
-    assert (name, given["urgent_per_s"], given["probes_per_s"]) == ("pr-gpi", "7", "50")
+    name, parameters = parse(asking("pr-gpi:urgent_per_s=7", 50))
+    assert (name, parameters["urgent_per_s"], parameters["probes_per_s"]) == ("pr-gpi", "7", "50")
 
 
 def test_the_pairs_of_a_dead_server_are_lost():
     topology = fail_nodes(build("dcell:n=4,k=1"), [7])
-    found = lengths(topology, "pr-gpi", all_pairs(topology))
-    assert not [pair for pair in found if 7 in pair]
-    assert len(found) == 19 * 18
+    hops = lengths(topology, "pr-gpi", all_pairs(topology))
+    assert not [pair for pair in hops if 7 in pair]
+    assert len(hops) == 19 * 18
 
 
 def test_both_ways_needs_both():

@@ -80,12 +80,14 @@ def test_what_is_wrong_with_a_pattern_is_said(spec: str, said: str) -> None:
 
 @pytest.mark.parametrize("spec", [*SIZES, "web-search:most_bytes=1000000", "fixed:bytes=70000"])
 def test_sizes_have_the_mean_and_the_median_of_their_distribution(spec: str) -> None:
-    of = workloads.sizes(spec)
-    drawn = of.draw(rng(), 400_000)
-    assert drawn.mean() == pytest.approx(of.mean_bytes, rel=0.1)
-    assert np.median(drawn) == pytest.approx(np.interp(0.5, of.fraction, of.bytes_), rel=0.05)
+    distribution = workloads.sizes(spec)
+    drawn = distribution.draw(rng(), 400_000)
+    assert drawn.mean() == pytest.approx(distribution.mean_bytes, rel=0.1)
+    assert np.median(drawn) == pytest.approx(
+        np.interp(0.5, distribution.fraction, distribution.bytes_), rel=0.05
+    )
     assert drawn.min() >= 1
-    assert drawn.max() <= of.bytes_[-1]
+    assert drawn.max() <= distribution.bytes_[-1]
 
 
 def test_published_means_come_out() -> None:
@@ -96,10 +98,15 @@ def test_published_means_come_out() -> None:
 
 
 def test_poisson_arrivals_bring_the_load_that_was_asked_for() -> None:
-    of = workloads.sizes("fixed:bytes=10000")
+    distribution = workloads.sizes("fixed:bytes=10000")
     flows = list(
         workloads.poisson(
-            rng(), 8, size_distribution=of, load_fraction=0.5, rate_bps=8e6, duration_s=100
+            rng(),
+            8,
+            size_distribution=distribution,
+            load_fraction=0.5,
+            rate_bps=8e6,
+            duration_s=100,
         )
     )
     assert 8 * sum(flow.size_bytes or 0 for flow in flows) / (8 * 8e6 * 100) == pytest.approx(
@@ -121,10 +128,10 @@ def test_uniform_traffic_reaches_every_other_host_about_as_often() -> None:
 
 def test_off_diagonals_and_stencils_are_offsets() -> None:
     assert workloads.pairs("off-diagonal:c=3", 5, rng()) == [(0, 3), (1, 4), (2, 0), (3, 1), (4, 2)]
-    found = Counter(
+    counts = Counter(
         (dst - src) % 100 for src, dst in workloads.pairs("stencil:offset=42", 100, rng())
     )
-    assert found == {1: 100, 99: 100, 42: 100, 58: 100}
+    assert counts == {1: 100, 99: 100, 42: 100, 58: 100}
 
 
 @pytest.mark.parametrize("hosts", [8, 12, 100])
@@ -140,9 +147,9 @@ def test_a_shuffle_rotates_bits(hosts: int) -> None:
 
 
 def test_a_random_mapping_renames_hosts() -> None:
-    chosen = workloads.pairs("off-diagonal:c=1", 50, rng())
-    found = workloads.mapped(rng(), 50, chosen)
-    assert found != chosen
-    assert sorted(src for src, _ in found) == sorted(dst for _, dst in found) == list(range(50))
-    place = [src for src, _ in found]
-    assert found == [(place[src], place[dst]) for src, dst in chosen]
+    drawn_pairs = workloads.pairs("off-diagonal:c=1", 50, rng())
+    hosts = workloads.mapped(rng(), 50, drawn_pairs)
+    assert hosts != drawn_pairs
+    assert sorted(src for src, _ in hosts) == sorted(dst for _, dst in hosts) == list(range(50))
+    place = [src for src, _ in hosts]
+    assert hosts == [(place[src], place[dst]) for src, dst in drawn_pairs]

@@ -21,7 +21,7 @@ def router_graph(spec):
     return RouterGraph.of(build(spec))
 
 
-def one(src, dst, amount=1.0):
+def single_demand(src, dst, amount=1.0):
     return Demands(np.array([src]), np.array([dst]), np.array([amount]))
 
 
@@ -55,15 +55,15 @@ def general(graph, demands):
 @pytest.mark.parametrize("size", [1, 2, 5, 7])
 def test_an_assignment_is_the_cheapest_of_all(size):
     cost = rng(size).random((size, size))
-    found = compiled(achievable_throughput.assignment)(cost)
-    assert sorted(found) == list(range(size))
+    columns = compiled(achievable_throughput.assignment)(cost)
+    assert sorted(columns) == list(range(size))
     best = min(sum(cost[i, j] for i, j in enumerate(order)) for order in permutations(range(size)))
-    assert cost[np.arange(size), found].sum() == pytest.approx(best)
+    assert cost[np.arange(size), columns].sum() == pytest.approx(best)
 
 
 def test_an_assignment_is_that_of_networkx():
     cost = rng(3).integers(0, 50, (25, 25)).astype(float)
-    found = compiled(achievable_throughput.assignment)(cost)
+    columns = compiled(achievable_throughput.assignment)(cost)
     plain = nx.Graph()
     plain.add_weighted_edges_from(
         (("row", i), ("column", j), 100 - cost[i, j]) for i in range(25) for j in range(25)
@@ -71,7 +71,7 @@ def test_an_assignment_is_that_of_networkx():
     best = 25 * 100 - sum(
         plain.edges[edge]["weight"] for edge in nx.max_weight_matching(plain, maxcardinality=True)
     )
-    assert cost[np.arange(25), found].sum() == best
+    assert cost[np.arange(25), columns].sum() == best
 
 
 @pytest.mark.parametrize("spec", ["slimfly:q=5", "dragonfly:p=2", "hyperx:l=2,s=4", "fattree:k=4"])
@@ -111,7 +111,7 @@ def test_known_maxima():
     """A clique: the link and 2 links through each other router; a HyperX's two shortest paths; a
     Moore graph's one."""
     clique = router_graph("complete:n=6,p=1")
-    demand, arcs = one(0, 3), len(clique.peer)
+    demand, arcs = single_demand(0, 3), len(clique.peer)
     assert achievable_throughput.maximum(
         achievable_throughput.minimal_paths(clique, demand), demand, arcs
     ).throughput == pytest.approx(1)
@@ -120,18 +120,18 @@ def test_known_maxima():
     ).throughput == pytest.approx(5)
     assert achievable_throughput.flow_bound(clique, demand) == pytest.approx((5, 5))
     grid = router_graph("hyperx:l=2,s=3")
-    demand = one(0, 4, amount=2.0)
-    found = achievable_throughput.maximum(
+    demand = single_demand(0, 4, amount=2.0)
+    result = achievable_throughput.maximum(
         achievable_throughput.minimal_paths(grid, demand), demand, len(grid.peer)
     )
-    assert found.throughput == pytest.approx(1)
-    assert found.flow.tolist() == pytest.approx([1, 1])
+    assert result.throughput == pytest.approx(1)
+    assert result.flow.tolist() == pytest.approx([1, 1])
     moore = router_graph("slimfly:q=5,p=4")
     worst = achievable_throughput.worst_case_demands(moore, rng())
-    found = achievable_throughput.maximum(
+    result = achievable_throughput.maximum(
         achievable_throughput.minimal_paths(moore, worst), worst, len(moore.peer)
     )
-    assert found.throughput == pytest.approx(1 / 8)  # some link carries two demands of 4
+    assert result.throughput == pytest.approx(1 / 8)  # some link carries two demands of 4
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_columns_reach_the_multi_commodity_flow(spec):
 def test_short_paths_are_all_there_are():
     graph = router_graph("hyperx:l=2,s=3")
     plain = nx.Graph((u, v) for u, v in zip(graph.tail.tolist(), graph.peer.tolist(), strict=True))
-    (found,) = achievable_throughput.short_paths(graph, one(0, 4), 1)
+    (found,) = achievable_throughput.short_paths(graph, single_demand(0, 4), 1)
     expected = set(map(tuple, nx.all_simple_paths(plain, 0, 4, cutoff=3)))
     assert {(0, *(int(graph.peer[arc]) for arc in path)) for path in found} == expected
     assert len(found) == len(expected)
@@ -168,17 +168,17 @@ def test_more_layers_do_not_lower_the_maximum_and_its_flows_fit():
     last = 0.0
     for n in range(1, 7):
         paths = achievable_throughput.table_paths(router, tables[:n], demands)
-        found = achievable_throughput.maximum(paths, demands, arcs)
-        assert found.throughput >= last - 1e-9
-        last = found.throughput
-        load, columns = np.zeros(arcs), [path for each in paths for path in each]
-        for amount, path in zip(found.flow, columns, strict=True):
+        result = achievable_throughput.maximum(paths, demands, arcs)
+        assert result.throughput >= last - 1e-9
+        last = result.throughput
+        load, columns = np.zeros(arcs), [path for group in paths for path in group]
+        for amount, path in zip(result.flow, columns, strict=True):
             load[list(path)] += amount
         assert load.max() <= 1 + 1e-6
         assert load.max() > 1 - 1e-6
         sent = [0.0] * len(demands)
-        owners = [number for number, each in enumerate(paths) for _ in each]
-        for amount, owner in zip(found.flow, owners, strict=True):
+        owners = [number for number, group in enumerate(paths) for _ in group]
+        for amount, owner in zip(result.flow, owners, strict=True):
             sent[owner] += amount
-        assert (np.array(sent) >= found.throughput * demands.amount - 1e-6).all()
+        assert (np.array(sent) >= result.throughput * demands.amount - 1e-6).all()
     assert last <= achievable_throughput.flow_bound(router, demands)[1] * (1 + 1e-6)

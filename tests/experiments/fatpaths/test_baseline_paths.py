@@ -63,10 +63,14 @@ def test_valiants_load_is_that_of_every_way_counted_one_by_one(spec):
         if src == dst:
             return
         near = nx.shortest_path_length(net, src, dst) - 1
-        hops = [each for each in net[src] if nx.shortest_path_length(net, each, dst) == near]
-        for each in hops:
-            expected[arc_of[src, each]] += amount / len(hops)
-            send(each, dst, amount / len(hops))
+        hops = [
+            neighbour
+            for neighbour in net[src]
+            if nx.shortest_path_length(net, neighbour, dst) == near
+        ]
+        for neighbour in hops:
+            expected[arc_of[src, neighbour]] += amount / len(hops)
+            send(neighbour, dst, amount / len(hops))
 
     for src, dst, amount in zip(
         demands.src.tolist(), demands.dst.tolist(), demands.amount, strict=True

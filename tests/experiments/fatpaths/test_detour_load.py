@@ -13,7 +13,9 @@ def run_of(**texts: str):
     return run
 
 
-def accepted(topology: str, routing: str, traffic: str, load: float, slots: int = 300) -> float:
+def accepted_fraction(
+    topology: str, routing: str, traffic: str, load: float, slots: int = 300
+) -> float:
     run = run_of(
         topology=topology,
         routing=routing,
@@ -30,17 +32,17 @@ def test_where_one_link_leads_on_shortest_paths_carry_its_rate_and_detours_the_l
     Detours use the five links of a switch twice a packet, which is room for 5/8.
     """
     network = "complete:n=6,p=4"
-    assert accepted(network, "rps", "shift", 0.5) == pytest.approx(0.25, abs=0.005)
+    assert accepted_fraction(network, "rps", "shift", 0.5) == pytest.approx(0.25, abs=0.005)
     for routing in ("valiant", "ugal", "ugal:d=4"):
-        assert accepted(network, routing, "shift", 0.5) == pytest.approx(0.5, abs=0.025)
+        assert accepted_fraction(network, routing, "shift", 0.5) == pytest.approx(0.5, abs=0.025)
 
 
 def test_uniform_traffic_wants_shortest_paths_and_halves_the_room_of_valiant() -> None:
     network = "complete:n=6,p=4"
-    assert accepted(network, "rps", "uniform", 0.9) == pytest.approx(0.9, abs=0.03)
-    assert accepted(network, "ugal", "uniform", 0.9) == pytest.approx(0.9, abs=0.03)
+    assert accepted_fraction(network, "rps", "uniform", 0.9) == pytest.approx(0.9, abs=0.03)
+    assert accepted_fraction(network, "ugal", "uniform", 0.9) == pytest.approx(0.9, abs=0.03)
     # 5/6 of the packets leave their switch, each by two of its five links: at most 3/4
-    assert accepted(network, "valiant", "uniform", 0.9) < 0.75
+    assert accepted_fraction(network, "valiant", "uniform", 0.9) < 0.75
 
 
 def test_packets_of_a_group_go_to_the_next_one() -> None:

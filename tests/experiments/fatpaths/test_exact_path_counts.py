@@ -39,7 +39,7 @@ def graphs(spec: str) -> tuple[RouterGraph, nx.Graph]:
     return graph, plain
 
 
-def sampled(graph: RouterGraph, count: int = 25) -> list[tuple[int, int]]:
+def sample_pairs(graph: RouterGraph, count: int = 25) -> list[tuple[int, int]]:
     pairs = path_diversity.random_pairs(graph, count, np.random.default_rng(1))
     return [(int(a), int(b)) for a, b in pairs]
 
@@ -81,7 +81,7 @@ def least_cut(paths: list[Path], most: int) -> int:
 @pytest.mark.parametrize("spec", NETWORKS)
 def test_the_greedy_count_is_nearly_the_exact_one_of_short_paths(spec: str) -> None:
     graph, plain = graphs(spec)
-    hops, pairs = graph.diameter + 1, sampled(graph)
+    hops, pairs = graph.diameter + 1, sample_pairs(graph)
     greedy = path_diversity.cdp(graph, np.array(pairs), hops).values
     paths = [short_paths(plain, a, b, hops) for a, b in pairs]
     exact = np.array([most_disjoint(of_pair) for of_pair in paths])
@@ -110,7 +110,7 @@ def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return total
 
 
-def reduced(matrix: np.ndarray, columns: int) -> tuple[np.ndarray, int]:
+def reduce_columns(matrix: np.ndarray, columns: int) -> tuple[np.ndarray, int]:
     """Return the matrix with its first columns reduced over the field, and their rank."""
     matrix, pivots = matrix.copy(), 0
     for column in range(columns):
@@ -128,13 +128,13 @@ def reduced(matrix: np.ndarray, columns: int) -> tuple[np.ndarray, int]:
 
 
 def rank(matrix: np.ndarray) -> int:
-    return reduced(matrix, matrix.shape[1])[1]
+    return reduce_columns(matrix, matrix.shape[1])[1]
 
 
 def all_walks(steps: np.ndarray) -> np.ndarray:
     """Return the inverse of I - K: coefficients of walks of any length."""
     one = np.eye(len(steps), dtype=np.int64)
-    matrix, arcs = reduced(np.hstack([(one - steps) % PRIME, one]), len(steps))
+    matrix, arcs = reduce_columns(np.hstack([(one - steps) % PRIME, one]), len(steps))
     assert arcs == len(steps)
     return matrix[:, arcs:]
 
@@ -148,7 +148,7 @@ def walks(steps: np.ndarray, most_arcs: int) -> np.ndarray:
     return total
 
 
-def between(arcs: list[tuple[int, int]], matrix: np.ndarray, a: int, b: int) -> np.ndarray:
+def submatrix(arcs: list[tuple[int, int]], matrix: np.ndarray, a: int, b: int) -> np.ndarray:
     """Return the rows of arcs that leave `a` and the columns of those that enter `b`."""
     leaving = [number for number, (tail, _) in enumerate(arcs) if tail == a]
     entering = [number for number, (_, head) in enumerate(arcs) if head == b]
@@ -170,7 +170,7 @@ def test_rank_and_gomory_hu_tree_are_the_connectivity(seed: int) -> None:
         fewer_than_links += connectivity < min(plain.degree[a], plain.degree[b])
         path = nx.shortest_path(tree, a, b)
         assert min(tree[u][v]["weight"] for u, v in pairwise(path)) == connectivity
-        assert rank(between(arcs, everything, a, b)) == connectivity
+        assert rank(submatrix(arcs, everything, a, b)) == connectivity
     assert fewer_than_links
 
 
@@ -180,6 +180,6 @@ def test_the_rank_of_short_walks_is_no_less_than_the_disjoint_paths(spec: str) -
     arcs, steps = transitions(plain)
     hops = graph.diameter + 1
     short = walks(steps, hops)
-    for a, b in sampled(graph, 12):
+    for a, b in sample_pairs(graph, 12):
         exact = most_disjoint(short_paths(plain, a, b, hops))
-        assert exact <= rank(between(arcs, short, a, b)) <= plain.degree[b]
+        assert exact <= rank(submatrix(arcs, short, a, b)) <= plain.degree[b]

@@ -10,9 +10,9 @@ from weft.experiments.runner.definition import Run
 from weft.topologies import build
 
 
-def one(*, engine="packet", **chosen):
+def small_run(*, engine="packet", **chosen):
     """A run of 24 hosts on six routers, all of which are joined."""
-    given = {
+    parameters = {
         **{
             "topology": "complete:n=6,p=4",
             "load_fraction": "0.4",
@@ -28,7 +28,7 @@ def one(*, engine="packet", **chosen):
             **chosen,
         },
     }
-    (run,) = fatpaths_vs_fattree.EXPERIMENT.runs(given, seeds=1, engines=[engine])
+    (run,) = fatpaths_vs_fattree.EXPERIMENT.runs(parameters, seeds=1, engines=[engine])
     assert isinstance(run, Run)
     return run
 
@@ -49,19 +49,19 @@ def test_all_hosts_of_a_router_send_to_those_of_one_other(spec):
 
 def test_a_network_whose_hosts_would_send_to_themselves_is_refused():
     with pytest.raises(ValueError, match="star:n=4 has one router of hosts"):
-        fatpaths_vs_fattree.check(one(topology="star:n=4"))
+        fatpaths_vs_fattree.check(small_run(topology="star:n=4"))
 
 
 def test_flows_are_the_same_for_every_routing_and_others_where_hosts_have_changed_places():
     topology = build("complete:n=6,p=4")
     by = {
-        routing: fatpaths_vs_fattree.loads(one(routing=routing), topology)
+        routing: fatpaths_vs_fattree.loads(small_run(routing=routing), topology)
         for routing in ("layers", "ecmp", "spray")
     }
     assert by["layers"] == by["ecmp"] == by["spray"]
     sent = 8 * sum(load.size_bytes for load in by["ecmp"]) / (24 * 0.03 * 2e8)
     assert 0.2 < sent < 0.6
-    moved = fatpaths_vs_fattree.loads(one(mapping="random"), topology)
+    moved = fatpaths_vs_fattree.loads(small_run(mapping="random"), topology)
     routers = {(load.src // 4, load.dst // 4) for load in moved}
     assert len(routers) > 6
 
@@ -70,7 +70,7 @@ def test_layers_carry_what_collides_on_one_link():
     """Four hosts of each router send to four of one other: 1.6 times what their link carries."""
     rows = []
     for routing, construction in (("ecmp", "random"), ("layers", "intree")):
-        run = one(routing=routing, construction=construction)
+        run = small_run(routing=routing, construction=construction)
         fatpaths_vs_fattree.check(run)
         result = fatpaths_vs_fattree.measure(run)
         rows.append(
@@ -87,13 +87,13 @@ def test_layers_carry_what_collides_on_one_link():
 
 def feedback(**chosen):
     """The figures of a run of 45 hosts with 2 % of links dead, which no switch notices."""
-    given = {
+    parameters = {
         "topology": "slimfly:q=3,p=3",
         "mapping": "linear",
         "failed_fraction": "0.02",
         **{"transport": "ndp", **chosen},
     }
-    (run,) = fatpaths_feedback.EXPERIMENT.runs(given, seeds=1)
+    (run,) = fatpaths_feedback.EXPERIMENT.runs(parameters, seeds=1)
     fatpaths_vs_fattree.check(run)
     return fatpaths_feedback.measure(run).figures
 
@@ -164,7 +164,7 @@ def test_flowlets_leave_full_links_by_other_shortest_paths_and_by_no_longer_ones
     ECMP not."""
     figures = {
         (topology, routing): fatpaths_vs_fattree.measure(
-            one(topology=topology, routing=routing)
+            small_run(topology=topology, routing=routing)
         ).figures
         for topology in ("complete:n=6,p=4", "fattree:k=4,oversubscription=2")
         for routing in ("flowlets", "ecmp")
@@ -195,13 +195,13 @@ def test_what_cannot_be_is_refused():
         ({"topology": "dcell:n=4,k=1"}, "fabric of switches"),
     ):
         with pytest.raises(ValueError, match=why):
-            fatpaths_vs_fattree.check(one(**wrong))
+            fatpaths_vs_fattree.check(small_run(**wrong))
 
 
 @pytest.mark.kernel
 @pytest.mark.parametrize(("routing", "frame_bytes"), [("layers", 1514), ("spray", 9000)])
 def test_it_runs_on_the_kernel(routing, frame_bytes):
-    run = one(
+    run = small_run(
         engine="kernel",
         topology="complete:n=4,p=2",
         routing=routing,
@@ -213,6 +213,6 @@ def test_it_runs_on_the_kernel(routing, frame_bytes):
         frame_bytes=str(frame_bytes),
     )
     fatpaths_vs_fattree.check(run)
-    found = fatpaths_vs_fattree.measure(run).figures
-    assert found["flows"] > 5
-    assert found["unfinished"] == found["queue_drops"] == found["given_up"] == 0
+    figures = fatpaths_vs_fattree.measure(run).figures
+    assert figures["flows"] > 5
+    assert figures["unfinished"] == figures["queue_drops"] == figures["given_up"] == 0

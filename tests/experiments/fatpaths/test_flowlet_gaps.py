@@ -51,12 +51,14 @@ def test_channels_follow_the_tables():
 def test_pairs_with_one_shortest_path_are_those_that_networkx_finds(spec):
     topology = build(spec)
     graph = nx.Graph([(int(a), int(b)) for a, b in topology.links[:, [0, 2]]])
-    found = {
+    columns = {
         (src, dst): only_one_shortest(topology, src, dst)
         for src in range(4)
         for dst in range(4, topology.servers)
     }
-    assert found == {pair: len(list(nx.all_shortest_paths(graph, *pair))) == 1 for pair in found}
+    assert columns == {
+        pair: len(list(nx.all_shortest_paths(graph, *pair))) == 1 for pair in columns
+    }
 
 
 def run(**instead):
@@ -88,12 +90,12 @@ def test_fluids_take_the_paths_that_packets_take(scheme, known):
         },
         scheme=scheme,
     )
-    found = flowlet_gaps.measure(wanted).figures
+    figures = flowlet_gaps.measure(wanted).figures
     if not known:
-        assert found["fluid_bps"] is None
+        assert figures["fluid_bps"] is None
         return
-    assert found["goodput_bps"] > 0
-    links = found["fluid_bps"] / (5e6 * 1448 / 1514)
+    assert figures["goodput_bps"] > 0
+    links = figures["fluid_bps"] / (5e6 * 1448 / 1514)
     assert links == pytest.approx(4) if scheme == "ecmp" else 0.5 < links <= 12
 
 

@@ -25,7 +25,7 @@ from weft.topologies.core.link import Mbps
 EXPERIMENTS = (fatpaths_fct, fatpaths_stencil, flowlet_gaps)
 
 
-def one(experiment, **instead):
+def first_run(experiment, **instead):
     """A run of `experiment` in real time with the first value of everything else."""
     first = {key: values[0] for key, values in experiment.EXPERIMENT.sweep.items()}
     name, engine = experiment.EXPERIMENT.name, experiment.EXPERIMENT.engines[0]
@@ -40,7 +40,9 @@ def one(experiment, **instead):
 
 @pytest.mark.parametrize(("failure", "silent"), [("link", False), ("silent-link", True)])
 def test_links_fail_at_half_of_the_time(failure, silent):
-    run = one(fatpaths_failover, topology="slimfly:q=3,p=1", failure=failure, failed_fraction=0.1)
+    run = first_run(
+        fatpaths_failover, topology="slimfly:q=3,p=1", failure=failure, failed_fraction=0.1
+    )
     failed = []
     network = SimpleNamespace(
         topology=run.topology, fail=lambda name, *, silent: failed.append((name, silent))
@@ -52,8 +54,8 @@ def test_links_fail_at_half_of_the_time(failure, silent):
     assert all("h" not in name for name, _ in failed)
     assert {kind for _, kind in failed} == {silent}
     assert len(failed) == round(0.1 * int((run.topology.level > 0).sum()))
-    assert not layered_network.failing(one(fatpaths_failover), network)
-    assert not layered_network.failing(one(fatpaths_fct), network)
+    assert not layered_network.failing(first_run(fatpaths_failover), network)
+    assert not layered_network.failing(first_run(fatpaths_fct), network)
 
 
 def test_flow_sizes_are_twenty_steps_of_the_web_search_distribution():
@@ -93,25 +95,25 @@ def test_a_run_decides_the_layers_and_the_marks():
         ("ecmp", 0): "ecmp",
     }
     for (scheme, ecn), spec in cases.items():
-        run = replace(one(fatpaths_fct, scheme=scheme, ecn_packets=ecn), seed=2)
+        run = replace(first_run(fatpaths_fct, scheme=scheme, ecn_packets=ecn), seed=2)
         assert layered_network.scheme_of(run) == spec
 
 
 def test_times_and_rates_go_by_the_longest_frame():
-    run = one(fatpaths_fct, frame_bytes=9000, rate_mbps=10_000)
+    run = first_run(fatpaths_fct, frame_bytes=9000, rate_mbps=10_000)
     assert layered_network.packet_time_us(run.parameters) == 7.2
     assert layered_network.payload_bps(run) == pytest.approx(1e10 * 8934 / 9000)
-    old = {**one(fatpaths_fct).parameters}
+    old = {**first_run(fatpaths_fct).parameters}
     del old["frame_bytes"]
     assert layered_network.packet_time_us(old) == 12.112
 
 
 def test_the_mapping_places_hosts_alike_for_every_scheme():
-    linear = layered_network.pairs_of(one(fatpaths_fct), 200)
+    linear = layered_network.pairs_of(first_run(fatpaths_fct), 200)
     assert linear == [(host, (host + 100) % 200) for host in range(200)]
-    placed = layered_network.pairs_of(one(fatpaths_fct, mapping="random"), 200)
+    placed = layered_network.pairs_of(first_run(fatpaths_fct, mapping="random"), 200)
     assert placed == layered_network.pairs_of(
-        one(fatpaths_fct, mapping="random", scheme="letflow"), 200
+        first_run(fatpaths_fct, mapping="random", scheme="letflow"), 200
     )
     assert sorted(src for src, _ in placed) == sorted(dst for _, dst in placed) == list(range(200))
     back = dict(placed)
@@ -131,7 +133,7 @@ def test_what_cannot_be_run_is_refused_in_one_line(wrong, said):
     with pytest.raises(ValueError, match=said) as raised:  # noqa: PT012
         for key, value in wrong.items():
             fatpaths_fct.EXPERIMENT.axes[key].parameter.read("fatpaths_fct", key, str(value))
-        layered_network.check(one(fatpaths_fct, **wrong))
+        layered_network.check(first_run(fatpaths_fct, **wrong))
     assert "\n" not in str(raised.value)
 
 
@@ -147,7 +149,7 @@ def test_every_scheme_of_the_sweep_can_be_run():
     for experiment in EXPERIMENTS:
         for scheme in experiment.EXPERIMENT.sweep["scheme"]:
             experiment.EXPERIMENT.axes["scheme"].parameter.read("it", "scheme", str(scheme))
-            layered_network.check(one(experiment, scheme=scheme))
+            layered_network.check(first_run(experiment, scheme=scheme))
 
 
 def test_long_flows_that_begin_in_the_second_half_are_told_apart_and_what_tcp_knew_of_each():
@@ -161,17 +163,17 @@ def test_long_flows_that_begin_in_the_second_half_are_told_apart_and_what_tcp_kn
         flow(5.0, 300, 1.0, retransmissions=4),
         flow(7, 4, 0.5),
     )
-    found = fatpaths_fct.times(FlowResults(each, 10.0, 0.0, "reno", {}), 0.25, 10.0)
-    assert found["long_mean_ms"] == pytest.approx(5000)
-    assert found["warm_long_mean_ms"] == found["warm_long_p99_ms"] == pytest.approx(1000)
-    assert found["short_mean_ms"] == pytest.approx(500)
-    assert found["timeouts"] == [2, 0, 0, 0]
-    assert found["repeated"] == [0, 0, 4, 0]
+    times_ms = fatpaths_fct.times(FlowResults(each, 10.0, 0.0, "reno", {}), 0.25, 10.0)
+    assert times_ms["long_mean_ms"] == pytest.approx(5000)
+    assert times_ms["warm_long_mean_ms"] == times_ms["warm_long_p99_ms"] == pytest.approx(1000)
+    assert times_ms["short_mean_ms"] == pytest.approx(500)
+    assert times_ms["timeouts"] == [2, 0, 0, 0]
+    assert times_ms["repeated"] == [0, 0, 4, 0]
 
 
 def small(experiment, **instead):
     """A run that takes some seconds."""
-    return one(
+    return first_run(
         experiment,
         **{
             "topology": "slimfly:q=3,p=1",
@@ -191,12 +193,12 @@ def test_small_runs_measure_and_are_drawn():
     for scheme in ("ecmp", "fatpaths:layers=3,trigger=cut,start=random,rho=0.7"):
         run = small(fatpaths_fct, scheme=scheme, size_fraction=0.02, ecn_packets=5)
         result = fatpaths_fct.measure(run)
-        found = result.figures
-        assert found["flows"] == len(found["times_ms"]) > 5
-        assert found["unfinished"] == 0
-        assert (found["layer_flows"] is None) == (scheme == "ecmp")
-        assert (found["first_layer_fraction"] or 0) < 1
-        rows.append({**run.parameters, **found, "fidelity": result.fidelity, "seed": 0})
+        figures = result.figures
+        assert figures["flows"] == len(figures["times_ms"]) > 5
+        assert figures["unfinished"] == 0
+        assert (figures["layer_flows"] is None) == (scheme == "ecmp")
+        assert (figures["first_layer_fraction"] or 0) < 1
+        rows.append({**run.parameters, **figures, "fidelity": result.fidelity, "seed": 0})
     fatpaths_fct.EXPERIMENT.plot(rows, Figure())
     run = small(flowlet_gaps, frame_bytes=9000, rate_mbps=60)
     result = flowlet_gaps.measure(run)
@@ -206,7 +208,7 @@ def test_small_runs_measure_and_are_drawn():
     flowlet_gaps.EXPERIMENT.plot(
         [{**run.parameters, **result.figures, "fidelity": result.fidelity, "seed": 0}], Figure()
     )
-    run = one(
+    run = first_run(
         fatpaths_stencil,
         **{
             "topology": "slimfly:q=3,p=1",

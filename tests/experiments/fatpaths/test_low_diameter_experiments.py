@@ -91,7 +91,7 @@ def test_disjoint_paths_of_layers_are_the_most_of_all_sets(layers):
     tables = construction.layers_of(
         "random", RouterArrays.of(topology), LayerOptions(layers, 0.7), np.random.default_rng(0)
     )
-    found, mean_hops = layered_throughput.disjoint_paths(graph, tables)
+    disjoint, mean_hops = layered_throughput.disjoint_paths(graph, tables)
     expected, hops = [], 0
     for src in range(36):
         for dst in range(36):
@@ -106,7 +106,7 @@ def test_disjoint_paths_of_layers_are_the_most_of_all_sets(layers):
                 if len(set().union(*chosen)) == sum(map(len, chosen))
             ]
             expected.append(max(apart))
-    assert found.tolist() == expected
+    assert disjoint.tolist() == expected
     assert mean_hops == pytest.approx(hops / (36 * 35 * layers))
 
 
@@ -187,7 +187,7 @@ def test_layers_lie_between_the_minimal_paths_and_the_bound():
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "line"),
+    ("name", "parameters", "line"),
     [
         (
             "diversity",
@@ -202,9 +202,9 @@ def test_layers_lie_between_the_minimal_paths_and_the_bound():
         ("collisions", {"pattern": "star"}, "no traffic pattern 'star'"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_line(name, given, line):
+def test_what_cannot_be_is_refused_in_one_line(name, parameters, line):
     with pytest.raises(ValueError) as raised:  # noqa: PT011, the line is compared
-        find(name).runs(given)
+        find(name).runs(parameters)
     assert str(raised.value).startswith(line)
     assert "\n" not in str(raised.value)
 
@@ -224,13 +224,17 @@ def test_costs_are_linear_in_their_parts():
     experiment = find("topology_cost")
     prices = {"router_usd": "1000", "port_usd": "10", "copper_usd": "4", "fibre_usd": "20"}
     (run,) = experiment.runs({"family": "slimfly", "hosts": "200", **prices})
-    found = experiment.measure(run).figures
-    assert (found["network"], found["network_hosts"], found["radix"]) == ("slimfly:q=5", 200, 11)
-    assert found["edge_density"] == 375 / 200
-    assert found["router_cost_usd"] == (50 * 1000 + 550 * 10) / 200
-    assert found["copper_cost_usd"] == 275 * 4 / 200
-    assert found["fibre_cost_usd"] == 100 * 20 / 200
-    assert found["host_cost_usd"] == pytest.approx((50 * 1000 + 550 * 10 + 275 * 4 + 2000) / 200)
+    figures = experiment.measure(run).figures
+    assert (figures["network"], figures["network_hosts"], figures["radix"]) == (
+        "slimfly:q=5",
+        200,
+        11,
+    )
+    assert figures["edge_density"] == 375 / 200
+    assert figures["router_cost_usd"] == (50 * 1000 + 550 * 10) / 200
+    assert figures["copper_cost_usd"] == 275 * 4 / 200
+    assert figures["fibre_cost_usd"] == 100 * 20 / 200
+    assert figures["host_cost_usd"] == pytest.approx((50 * 1000 + 550 * 10 + 275 * 4 + 2000) / 200)
 
 
 @pytest.mark.parametrize("spec", ["slimfly:q=5,p=4", "slimfly:q=7,p=6"])

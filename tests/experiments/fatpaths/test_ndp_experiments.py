@@ -12,15 +12,15 @@ from weft.topologies.core.link import Mbps
 
 def rows_of(experiment, engine="packet", **given):
     runs = experiment.runs(given, seeds=1, engines=[engine])
-    found = [(run, experiment.measure(run)) for run in runs]
+    results = [(run, experiment.measure(run)) for run in runs]
     return [
         {**run.parameters, "engine": engine, "fidelity": result.fidelity, **result.figures}
-        for run, result in found
+        for run, result in results
     ]
 
 
 def test_transports_are_named():
-    assert transport("ndp") == ("ndp", 8, "among", "flow", "reno", "random")
+    assert transport("ndp") == ("ndp", 8, "among", "flow", "reno", "random", 0, 0)
     assert transport("ndp:choice=reps").choice == "reps"
     assert transport("ndp:retransmissions=first").retransmissions == "first"
     assert transport("tcp:start=first").start == "first"
@@ -28,6 +28,7 @@ def test_transports_are_named():
     assert transport("tcp:control=cubic").control == "cubic"
     for wrong in (
         "udp",
+        "plain",
         "ndp:control=reno",
         "tcp:window=8",
         "ndp:window=0",
@@ -46,7 +47,7 @@ def test_the_ideal_is_that_of_the_busiest_link_of_a_host():
 
 
 def test_what_does_not_go_together_is_refused_in_one_line():
-    for given, why in (
+    for parameters, why in (
         (
             {"transport": "tcp:control=bbr", "topology": "star:n=9"},
             "simulated congestion control",
@@ -54,7 +55,7 @@ def test_what_does_not_go_together_is_refused_in_one_line():
         ({"topology": "dcell:n=3,k=1"}, "topology must be a fabric of switches"),
         ({"topology": "star:n=9", "traffic": "incast:senders=9"}, "senders must be at most 8"),
     ):
-        values = {"transport": "ndp", "traffic": "permutation", **given}
+        values = {"transport": "ndp", "traffic": "permutation", **parameters}
         with pytest.raises(ValueError, match=why):
             ndp_incast.EXPERIMENT.runs(values, engines=["packet"])
 
@@ -144,14 +145,14 @@ def test_more_flows_are_slower_on_wires_and_drawn(tmp_path):
 
 @pytest.mark.kernel
 def test_incast_on_the_kernel_by_both_transports():
-    given = {
+    parameters = {
         "topology": "star:n=9",
         "traffic": "incast:senders=8",
         "message_kb": "30",
         "rate_mbps": "50",
     }
     ndp, tcp = rows_of(
-        ndp_incast.EXPERIMENT, engine="kernel", transport="ndp,tcp:control=reno", **given
+        ndp_incast.EXPERIMENT, engine="kernel", transport="ndp,tcp:control=reno", **parameters
     )
     assert ndp["undelivered"] == tcp["undelivered"] == 0
     assert ndp["trimmed_packets"] > 0

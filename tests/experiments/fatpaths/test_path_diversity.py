@@ -35,7 +35,7 @@ def rng():
     return np.random.default_rng(1)
 
 
-def as_networkx(graph: RouterGraph) -> nx.Graph:
+def networkx_graph(graph: RouterGraph) -> nx.Graph:
     """Return the routers, each with its neighbours in order of number."""
     plain = nx.Graph()
     plain.add_nodes_from(range(graph.routers))
@@ -83,15 +83,15 @@ def interference(graph: nx.Graph, four: Sequence[int], most_hops: int) -> int:
 @pytest.mark.parametrize("spec", NETWORKS)
 def test_shortest_paths_are_those_of_networkx(spec):
     graph = RouterGraph.of(build(spec))
-    plain = as_networkx(graph)
+    plain = networkx_graph(graph)
     for src in range(graph.routers):
         expected = shortest(plain, src)
         assert [expected[v] for v in range(graph.routers)] == list(
             zip(graph.distance[src].tolist(), graph.path_count[src].tolist(), strict=True)
         )
-    one = nx.single_source_shortest_path_length(plain, 0)
+    hops = nx.single_source_shortest_path_length(plain, 0)
     assert all(
-        len(list(nx.all_shortest_paths(plain, 0, v))) == graph.path_count[0, v] for v in one if v
+        len(list(nx.all_shortest_paths(plain, 0, v))) == graph.path_count[0, v] for v in hops if v
     )
 
 
@@ -100,9 +100,9 @@ def test_paths_of_any_graph_are_those_of_networkx(seed):
     """Also where some routers cannot reach others, and distances are long."""
     plain = nx.gnm_random_graph(14, 12 + 2 * seed, seed=seed)
     graph = RouterGraph.from_edges(np.array(plain.edges), np.ones(14, dtype=np.int64))
-    plain = as_networkx(graph)
+    plain = networkx_graph(graph)
     for src in range(14):
-        found = shortest(plain, src) if nx.is_connected(plain) else reached(plain, src)
+        found = shortest(plain, src) if nx.is_connected(plain) else path_counts(plain, src)
         expected = [found.get(v, (UNREACHED, 0)) for v in range(14)]
         assert (
             list(zip(graph.distance[src].tolist(), graph.path_count[src].tolist(), strict=True))
@@ -114,7 +114,7 @@ def test_paths_of_any_graph_are_those_of_networkx(seed):
         assert path_diversity.cdp(graph, pairs, hops).values.tolist() == expected
 
 
-def reached(plain, src):
+def path_counts(plain, src):
     """Length and number of the shortest paths to each router that there are any to."""
     lengths = nx.single_source_shortest_path_length(plain, src)
     counts = {v: len(list(nx.all_shortest_paths(plain, src, v))) for v in lengths}
@@ -125,7 +125,7 @@ def reached(plain, src):
 @pytest.mark.parametrize("extra", [0, 1, 2])
 def test_disjoint_paths_are_those_of_networkx(spec, extra):
     graph = RouterGraph.of(build(spec))
-    plain, hops = as_networkx(graph), graph.diameter + extra
+    plain, hops = networkx_graph(graph), graph.diameter + extra
     pairs = path_diversity.random_pairs(graph, 60, rng())
     expected = [disjoint(plain, [a], [b], hops) for a, b in pairs.tolist()]
     assert path_diversity.cdp(graph, pairs, hops).values.tolist() == expected
@@ -142,13 +142,13 @@ def test_disjoint_paths_are_bounded_by_flows(spec):
     half of it, and for these networks mostly equal; no count is more than the routers have
     links."""
     graph = RouterGraph.of(build(spec))
-    plain = as_networkx(graph)
+    plain = networkx_graph(graph)
     pairs = path_diversity.random_pairs(graph, 40, rng())
-    found = path_diversity.disjoint_paths(graph, pairs[:, :1], pairs[:, 1:], graph.routers)
+    counts = path_diversity.disjoint_paths(graph, pairs[:, :1], pairs[:, 1:], graph.routers)
     cuts = np.array([nx.edge_connectivity(plain, a, b) for a, b in pairs.tolist()])
-    assert (found <= cuts).all()
-    assert (2 * found >= cuts).all()
-    assert (found == cuts).mean() > 0.5
+    assert (counts <= cuts).all()
+    assert (2 * counts >= cuts).all()
+    assert (counts == cuts).mean() > 0.5
 
 
 def test_every_path_counts_in_networks_with_known_ones():

@@ -37,7 +37,7 @@ FRR_MARKS = (
 )
 
 
-def one(experiment, **instead):
+def first_run(experiment, **instead):
     """A run of `experiment` with the first value of everything else."""
     first = {key: values[0] for key, values in experiment.EXPERIMENT.sweep.items()}
     name, engine = experiment.EXPERIMENT.name, experiment.EXPERIMENT.engines[0]
@@ -91,14 +91,14 @@ def test_tables_are_those_of_as_many_link_groups_as_the_scheme_has(scheme, ports
 
 
 def test_thresholds_and_patterns_reach_the_kernel():
-    some = one(
+    some = first_run(
         lbsp_queues, edge_packets=7, edge_percent=160, above_packets=30, above_percent=300, states=1
     )
-    of = planes(
+    selection = planes(
         EIGHT, lbsp_queues.kernel_scheme(some), LinkSpec(rate_bps=1_000_000, queue_packets=9)
     ).balancing
     assert (
-        registry.rule(of).parameters.items()
+        registry.rule(selection).parameters.items()
         >= {
             "states": 1,
             "edge_packets": 7,
@@ -115,7 +115,7 @@ def test_every_pattern_is_sent_on_the_kernel(monkeypatch):
     monkeypatch.setattr(lbsp_queues, "paced", lambda *given: sent.append(paced(*given)) or sent[-1])
     result = lbsp_queues.measure(
         replace(
-            one(lbsp_queues, topology="fattree:k=4", slots=30, patterns=3, arrivals="paced"),
+            first_run(lbsp_queues, topology="fattree:k=4", slots=30, patterns=3, arrivals="paced"),
             engine="kernel",
         )
     )
@@ -133,7 +133,7 @@ def test_flows_to_a_pod_are_four_from_the_damaged_pod_and_one_from_another():
 
 
 def test_short_flows_load_every_host_as_asked():
-    some = one(lbsp_tcp, rounds=3, topology="fattree:k=8")
+    some = first_run(lbsp_tcp, rounds=3, topology="fattree:k=8")
     flows = lbsp_tcp.flows(some)
     assert len(flows) == 3 * 128
     length_s = 3 * lbsp_tcp.round_s(some)
@@ -192,7 +192,7 @@ def test_an_outage_lasts_until_its_last_loss_is_over():
 @pytest.mark.parametrize("damage", ["link", "degraded"])
 def test_flows_end_in_a_damaged_fabric(damage):
     slow = {"rate_mbps": 20, "delay_us": 0, "rto_min_us": 1_000_000}
-    some = one(
+    some = first_run(
         lbsp_tcp, workload="long", damage=damage, scheme="lbsp", flow_bytes=100_000, tcp="rack"
     )
     some = replace(some, parameters={**some.parameters, **slow})
@@ -223,7 +223,7 @@ def test_where_frr_is_missing_one_line_says_how_to_get_it(part):
         ValueError, match=r"^scheme frr-bgp needs frr, which is missing .*: apt-get install frr$"
     )
     with nullcontext() if part else missing:
-        lbsp_recovery.check(one(lbsp_recovery, scheme="frr-bgp", failure="link"))
+        lbsp_recovery.check(first_run(lbsp_recovery, scheme="frr-bgp", failure="link"))
 
 
 def test_a_failure_lasts_longer_where_hellos_are_rare():
@@ -240,7 +240,7 @@ def test_a_failure_lasts_longer_where_hellos_are_rare():
     "scheme", ["lbsp", pytest.param("frr-bgp:hello_ms=300", marks=[*FRR_MARKS, pytest.mark.slow])]
 )
 def test_pairs_are_rerouted_after_a_silent_failure(scheme):
-    some = one(
+    some = first_run(
         lbsp_recovery, topology="fattree:k=4", scheme=scheme, failure="silent-link", rate_mbps=50
     )
     row = lbsp_recovery.measure(some).figures
@@ -284,9 +284,9 @@ def test_a_link_is_degraded_from_the_command_line():
             in weft("degrade", "--run", name, "--tell", "h0-e0.0", "2mbit", status=2).stderr
         )
     finally:
-        for found in run.runs():
-            if found.id == name:
-                clean.remove(found)
+        for record in run.runs():
+            if record.id == name:
+                clean.remove(record)
 
 
 def table(experiment, figures, **instead):
@@ -296,7 +296,7 @@ def table(experiment, figures, **instead):
     return [{**cell, **figures, "seed": 0, "engine": "graph", "fidelity": "PASS"} for cell in cells]
 
 
-def drawn(experiment, rows):
+def panel_titles(experiment, rows):
     """The titles of the panels of an experiment's figure."""
     figure = Figure(layout="constrained")
     experiment.EXPERIMENT.plot(rows, figure)
@@ -323,5 +323,5 @@ TIMES = {"p999_ms": 700.0, "mean_ms": 600.0}
 )
 @pytest.mark.slow
 def test_runs_with_different_parameters_are_drawn_apart(experiment, figures, instead, panels):
-    titles = drawn(experiment, table(experiment, figures, **instead))
+    titles = panel_titles(experiment, table(experiment, figures, **instead))
     assert len(titles) == panels

@@ -38,7 +38,7 @@ def slots(on, to, bursts, count):
 
 def waiting(fabric):
     queues = fabric.hosts, fabric.edge.length, fabric.above.length, fabric.core
-    return [int(each.sum()) for each in queues]
+    return [int(queue.sum()) for queue in queues]
 
 
 @pytest.mark.parametrize("at_once", [0, 1])

@@ -331,7 +331,7 @@ def test_a_claim_says_what_the_paper_says(all_claims):
             assert len(reason.split()) <= 35, name
 
 
-def named(words):
+def named_topologies(words):
     """Return the topologies of the networks that words name."""
     return {
         canonical(topology(match))
@@ -341,10 +341,13 @@ def named(words):
 
 
 def test_networks_in_words_are_seen():
-    assert named("routes, D3,4 and β2,18, over F3,10") == {
+    assert named_topologies("routes, D3,4 and β2,18, over F3,10") == {
         canonical(name) for name in ("dcell:n=4,k=3", "beta-dcell:n=18,k=2", "ficonn:n=10,k=3")
     }
-    assert named("FT(3,8), k = 8") == {canonical("fattree:n=3,d=8"), canonical("fattree:k=8")}
+    assert named_topologies("FT(3,8), k = 8") == {
+        canonical("fattree:n=3,d=8"),
+        canonical("fattree:k=8"),
+    }
 
 
 def test_a_claim_is_of_the_networks_that_its_words_name(all_claims):
@@ -358,9 +361,9 @@ def test_a_claim_is_of_the_networks_that_its_words_name(all_claims):
             for run in claim.query.runs
             if "topology" in run.parameters
         }
-        assert named(words) <= used, name
-        if named(words) and not re.search(r"\ball\b| to |fat-tree", words):
-            assert used <= named(words), name
+        assert named_topologies(words) <= used, name
+        if named_topologies(words) and not re.search(r"\ball\b| to |fat-tree", words):
+            assert used <= named_topologies(words), name
 
 
 def test_a_rule_has_the_bounds_that_words_of_the_paper_name(all_claims):

@@ -45,7 +45,7 @@ def test_what_has_no_clock_goes_with_each():
 
 
 @pytest.fixture
-def stored(tmp_path, monkeypatch):
+def stored_results(tmp_path, monkeypatch):
     """Results of the experiment `quick`: two of the real clock, one of the virtual one."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(definition, "find", lambda name: quick.EXPERIMENT)
@@ -63,7 +63,7 @@ def stored(tmp_path, monkeypatch):
         store.put(run, Result(figures={"area_bytes": size**2}), ABOUT, 1.0)
 
 
-def test_export_takes_the_rows_of_the_clock_that_is_named(stored, capsys):
+def test_export_takes_the_rows_of_the_clock_that_is_named(stored_results, capsys):
     counts = []
     for options in ([], ["--clock", "real"], ["--clock", "virtual"]):
         assert main(["export", "quick", *options]) == 0
@@ -78,7 +78,7 @@ def test_export_takes_the_rows_of_the_clock_that_is_named(stored, capsys):
 
 
 @pytest.mark.slow
-def test_plot_draws_each_clock_by_itself(stored, capsys):
+def test_plot_draws_each_clock_by_itself(stored_results, capsys):
     assert main(["plot", "quick", "-o", "a.svg"]) == 0
     assert capsys.readouterr().out.split() == ["a.svg", "a.virtual.svg"]
     assert "quick   kernel (real clock)   2 runs" in Path("a.svg").read_text()

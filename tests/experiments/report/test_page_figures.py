@@ -24,17 +24,17 @@ PUBLISHED = PublishedSet(FOLDER)
 
 def words_of(path: Path) -> dict[str, str]:
     """Return the texts that a PNG file carries."""
-    content, texts, at = path.read_bytes(), {}, 8
-    while at < len(content):
-        (length,) = struct.unpack(">I", content[at : at + 4])
-        if content[at + 4 : at + 8] == b"tEXt":
-            key, _, text = content[at + 8 : at + 8 + length].partition(b"\0")
+    content, texts, position = path.read_bytes(), {}, 8
+    while position < len(content):
+        (length,) = struct.unpack(">I", content[position : position + 4])
+        if content[position + 4 : position + 8] == b"tEXt":
+            key, _, text = content[position + 8 : position + 8 + length].partition(b"\0")
             texts[key.decode("latin-1")] = text.decode("latin-1")
-        at += length + 12
+        position += length + 12
     return texts
 
 
-def shown() -> set[str]:
+def figures_on_pages() -> set[str]:
     """Return the names of the figures that pages show."""
     pages = [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]
     links = [re.findall(r"figures/(\w+)\.png", page.read_text(encoding="utf-8")) for page in pages]
@@ -60,7 +60,7 @@ def test_figures_have_the_numbers_of_the_paper() -> None:
 
 def test_pages_show_all_figures_and_no_others() -> None:
     files = {path.stem for path in (ROOT / "figures").glob("*")}
-    assert files == shown()
+    assert files == figures_on_pages()
     assert files <= {figure.name for figure in page_figures()}
 
 

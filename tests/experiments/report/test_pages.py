@@ -49,16 +49,16 @@ def tables(page: str) -> str:
     return "\n".join(line for line in lines if line.startswith(("|", "<!--")))
 
 
-def unsourced(page: str, known: str) -> list[str]:
+def unsourced_numbers(page: str, known: str) -> list[str]:
     """Return the numbers of the text of `page` that are in none of its tables nor in `known`."""
     sourced = set(numbers(known.replace("|", " ")) + numbers(tables(page).replace("|", " ")))
     blocks = pages.BLOCK.finditer(page)
     reasons = [line for b in blocks for line in b[0].splitlines() if line.startswith("* ")]
     text = "\n".join([pages.BLOCK.sub("", page), *(line.partition(":")[2] for line in reasons)])
-    return [number for number in numbers(NOT_TEXT.sub(kept, text)) if number not in sourced]
+    return [number for number in numbers(NOT_TEXT.sub(lone_number, text)) if number not in sourced]
 
 
-def kept(match: re.Match[str]) -> str:
+def lone_number(match: re.Match[str]) -> str:
     """Return code that is a number alone, which is a result like any other; else nothing."""
     code = match["code"] or ""
     return " " if re.search("[A-Za-z_]", code) else code
@@ -77,7 +77,7 @@ def page_of(name: str) -> str:
 
 @pytest.mark.parametrize("page", PAPERS)
 def test_numbers_of_the_papers_pages_are_of_the_set(page):
-    assert unsourced(page_of(f"docs/{page}.md"), claims_of(PAPERS[page])) == []
+    assert unsourced_numbers(page_of(f"docs/{page}.md"), claims_of(PAPERS[page])) == []
 
 
 def test_every_claim_stands_once_on_the_page_of_its_paper():
@@ -158,7 +158,7 @@ def test_a_table_of_claims_has_rules_settings_reasons_and_quotes():
 
 def test_numbers_of_readme_are_of_the_set():
     section = page_of("README.md").partition("## What comes out")[2].partition("\n## ")[0]
-    assert unsourced(section, "") == []
+    assert unsourced_numbers(section, "") == []
 
 
 @pytest.mark.parametrize(
@@ -173,12 +173,12 @@ def test_numbers_of_readme_are_of_the_set():
     ],
 )
 def test_a_number_that_is_not_of_the_set_is_seen(text, seen):
-    assert unsourced(text, "| shortens by | 16 % | 15.46 ± 0.04 % |") == seen
+    assert unsourced_numbers(text, "| shortens by | 16 % | 15.46 ± 0.04 % |") == seen
 
 
 def test_a_reason_holds_no_result():
     block = "<!-- claims: x -->\n| a | 3 % |\n\n* ttc-4: It is 3 % there, 4 % here.\n<!-- end -->\n"
-    assert unsourced(block, "") == ["4%"]
+    assert unsourced_numbers(block, "") == ["4%"]
 
 
 def test_a_chosen_figure_of_speed_is_one_that_there_is_once():

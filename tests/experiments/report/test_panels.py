@@ -16,7 +16,7 @@ def row(scheme: str, seed: int, value: float, **more: Any) -> Row:
     return {"topology": "t", "scheme": scheme, "seed": seed, "mean_ms": value, **more}
 
 
-def drawn(plot: Panels | Stack, table: Table) -> list[Axes]:
+def draw(plot: Panels | Stack, table: Table) -> list[Axes]:
     """Return the panels of `plot`."""
     with figures.new() as figure:
         plot(table, figure)
@@ -35,7 +35,7 @@ def test_a_bar_is_the_mean_of_valid_runs_with_its_interval() -> None:
     values = [10.0, 12.0, 17.0]
     table = [row("ttc", seed, value) for seed, value in enumerate(values)]
     table.append(row("ttc", 3, 900.0, fidelity="FAIL"))
-    (axes,) = drawn(Bars(columns={"mean_ms": ""}, facet=("topology",)), table)
+    (axes,) = draw(Bars(columns={"mean_ms": ""}, facet=("topology",)), table)
     assert bars_of(axes) == {"TTC": 13.0}
     (error,) = axes.collections
     (segment,) = error.get_segments()
@@ -47,7 +47,7 @@ def test_a_bar_is_the_mean_of_valid_runs_with_its_interval() -> None:
 
 def test_a_bar_without_a_valid_run_is_hollow() -> None:
     table = [row("ttc", 0, 5.0, fidelity="FAIL"), row("vlb", 0, 5.0, fidelity="PASS")]
-    (axes,) = drawn(Bars(columns={"mean_ms": ""}), table)
+    (axes,) = draw(Bars(columns={"mean_ms": ""}), table)
     colours = [bar.get_facecolor()[:3] for bar in axes.patches]
     assert (1.0, 1.0, 1.0) in colours
     assert len(set(colours)) == 2
@@ -60,7 +60,7 @@ def test_each_setting_has_a_line_and_each_column_and_value_a_panel() -> None:
         for damage in ("none", "link")
     ]
     plot = Bars(columns={"mean_ms": "", "late": ""}, facet=("topology", "rate"), across="damage")
-    axes = drawn(plot, table)
+    axes = draw(plot, table)
     assert len(axes) == 2 * 2 * 2
     titles = [place.get_title(loc="left") for place in axes]
     assert titles[0] == "t, rate=1\ndamage: none"
@@ -70,13 +70,13 @@ def test_each_setting_has_a_line_and_each_column_and_value_a_panel() -> None:
 
 def test_columns_that_no_run_has_are_left_out() -> None:
     plot = Bars(columns={"mean_ms": "", "absent_ms": ""})
-    assert len(drawn(plot, [row("ttc", 0, 1.0, absent_ms=None)])) == 1
-    assert drawn(plot, []) == []
+    assert len(draw(plot, [row("ttc", 0, 1.0, absent_ms=None)])) == 1
+    assert draw(plot, []) == []
 
 
 def test_strokes_mark_other_columns_beside_a_bar() -> None:
     plot = Bars(columns={"mean_ms": ""}, strokes={"mean_ms": {"p99_ms": "99th percentile"}})
-    (axes,) = drawn(plot, [row("ttc", seed, 1.0, p99_ms=8.0 + seed) for seed in (0, 2)])
+    (axes,) = draw(plot, [row("ttc", seed, 1.0, p99_ms=8.0 + seed) for seed in (0, 2)])
     (stroke,) = [line for line in axes.get_lines() if line.get_label() == "99th percentile"]
     assert list(stroke.get_xdata()) == [9.0]
 
@@ -87,7 +87,7 @@ def test_bars_of_several_keys_are_named_by_those_that_vary() -> None:
         for scheme in ("vlb", "ttc")
         for transport in ("tcp", "mptcp")
     ]
-    (axes,) = drawn(Bars(columns={"mean_ms": ""}, by=("scheme", "transport", "control")), table)
+    (axes,) = draw(Bars(columns={"mean_ms": ""}, by=("scheme", "transport", "control")), table)
     names = [label.get_text() for label in axes.get_yticklabels()]
     assert names == ["VLB, tcp", "VLB, mptcp", "TTC, tcp", "TTC, mptcp"]
 
@@ -100,7 +100,7 @@ def test_a_curve_is_the_mean_at_each_place_with_a_band() -> None:
         for seed, value in enumerate(several)
     ]
     plot = Curves(columns={"mean_ms": ""}, x="load_fraction", band=panels.extremes)
-    (axes,) = drawn(plot, table)
+    (axes,) = draw(plot, table)
     (line,) = axes.get_lines()
     assert line.get_xydata().tolist() == [[0.2, 2.0], [0.8, 6.0]]
     band = axes.collections[0].get_datalim(axes.transData)
@@ -109,9 +109,9 @@ def test_a_curve_is_the_mean_at_each_place_with_a_band() -> None:
 
 def test_a_scheme_has_its_colour_and_other_series_one_each() -> None:
     table = [row("ttc", 0, 1.0, x=x, delta=delta) for x in (1, 2) for delta in (0, 1)]
-    (axes,) = drawn(Curves(columns={"mean_ms": ""}, x="x"), table)
+    (axes,) = draw(Curves(columns={"mean_ms": ""}, x="x"), table)
     assert [line.get_color() for line in axes.get_lines()] == [style.SCHEMES["ttc"].colour]
-    (axes,) = drawn(Curves(columns={"mean_ms": ""}, x="x", series="delta"), table)
+    (axes,) = draw(Curves(columns={"mean_ms": ""}, x="x", series="delta"), table)
     assert [line.get_label() for line in axes.get_lines()] == ["delta 0", "delta 1"]
     assert len({line.get_color() for line in axes.get_lines()}) == 2
 
@@ -120,7 +120,7 @@ def test_a_dash_tells_lines_of_one_series_apart() -> None:
     table = [row("ttc", 0, 1.0, x=x, model_ms=2.0) for x in (1, 2)]
     both = {"mean_ms": "measured", "model_ms": "model"}
     prepared = partial(panels.melted, columns=both, name="source", value="time_ms")
-    (axes,) = drawn(
+    (axes,) = draw(
         Curves(columns={"time_ms": ""}, x="x", dash="source", rows=prepared),
         table,
     )
@@ -137,14 +137,14 @@ def test_settings_with_one_panel_each_share_a_line() -> None:
 def test_parts_of_a_stack_without_rows_are_left_out() -> None:
     table = [row("ttc", 0, 1.0, x=1)]
     missing = Curves(columns={"absent": ""}, x="x")
-    assert len(drawn(Stack(Bars(columns={"mean_ms": ""}), missing), table)) == 1
+    assert len(draw(Stack(Bars(columns={"mean_ms": ""}), missing), table)) == 1
 
 
 def test_ratios_are_to_the_baseline_of_the_same_setting() -> None:
     table = [row("ecmp", seed, value, rate=1) for seed, value in enumerate((2.0, 4.0))]
     table += [row("ttc", 0, 6.0, rate=1), row("ttc", 0, 6.0, rate=2)]
     ratios = panels.relative(table, ["mean_ms"], {"scheme": "ecmp"}, ["rate"])
-    assert [(one["scheme"], one["mean_ms"]) for one in ratios] == [
+    assert [(ratio["scheme"], ratio["mean_ms"]) for ratio in ratios] == [
         ("ecmp", pytest.approx(2 / 3)),
         ("ecmp", pytest.approx(4 / 3)),
         ("ttc", 2.0),
@@ -191,10 +191,10 @@ def test_a_line_of_many_panels_is_broken_evenly() -> None:
 
 def test_bars_of_a_line_share_a_scale_that_shows_the_longest() -> None:
     table = [row("ttc", 0, time, damage=damage) for damage, time in (("none", 1.0), ("link", 9.0))]
-    axes = drawn(Bars(columns={"mean_ms": ""}, across="damage"), table)
+    axes = draw(Bars(columns={"mean_ms": ""}, across="damage"), table)
     assert [place.get_xlim()[1] > 9.0 for place in axes] == [True, True]
 
 
 def test_bars_without_length_begin_at_the_left_edge() -> None:
-    (axes,) = drawn(Bars(columns={"mean_ms": ""}), [row(name, 0, 0.0) for name in ("vlb", "ttc")])
+    (axes,) = draw(Bars(columns={"mean_ms": ""}), [row(name, 0, 0.0) for name in ("vlb", "ttc")])
     assert axes.get_xlim()[0] == 0

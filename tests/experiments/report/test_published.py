@@ -205,7 +205,7 @@ def cheapest(engine, clock):
 def test_a_sample_of_the_set_is_the_same_when_it_is_measured_again(engine):
     for name, (run, wall_s) in cheapest(engine, "real").items():
         if wall_s <= QUICK_S:
-            assert again(run, find(name).carry_out(run)) is None
+            assert difference(run, find(name).carry_out(run)) is None
 
 
 @pytest.mark.virtual
@@ -213,10 +213,10 @@ def test_a_sample_under_the_virtual_clock_is_the_same():
     from weft.experiments.runner import virtual_runs
 
     for name, (run, _) in cheapest("kernel", "virtual").items():
-        assert again(run, virtual_runs.measure(run).outcome) is None, name
+        assert difference(run, virtual_runs.measure(run).outcome) is None, name
 
 
-def again(run, result):
+def difference(run, result):
     """Return how the row of `result` differs from the published one; None if it does not."""
     about = provenance_of(run, result, {"arithmetic": arithmetic()}, 0.0)
     (published,) = PUBLISHED.entries([run])

@@ -109,7 +109,7 @@ def test_processor_times_are_not_compared():
 def verdict(values, published_values, likenesses, column="servers"):
     """Return the verdict on a claim whose runs have these values and comparisons."""
 
-    class Published(PublishedSet):
+    class FixedRows(PublishedSet):
         def rows(self, runs):
             return rows_of(published_values)
 
@@ -120,9 +120,10 @@ def verdict(values, published_values, likenesses, column="servers"):
     claim = Claim("servers", OURS, "", query, apart="a test")
     new = {row["run"]: (row, HERE) for row in rows_of(values)}
     rows = {
-        run.id: reproduction.RowComparison(one) for run, one in zip(RUNS, likenesses, strict=False)
+        run.id: reproduction.RowComparison(likeness)
+        for run, likeness in zip(RUNS, likenesses, strict=False)
     }
-    return reproduction.compare_claim(claim, rows, new, Published(Path("nowhere")))
+    return reproduction.compare_claim(claim, rows, new, FixedRows(Path("nowhere")))
 
 
 def test_a_claim_is_as_like_as_its_least_like_row():

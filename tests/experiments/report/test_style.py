@@ -38,9 +38,9 @@ def test_schemes_of_one_figure_differ_in_colour_marker_and_print(
 
 
 def test_every_load_balancing_scheme_has_a_look() -> None:
-    assert {name for name, one in registry.schemes().items() if one.selection} <= set(
-        style.SWITCH_SCHEMES
-    )
+    assert {
+        name for name, registration in registry.schemes().items() if registration.selection
+    } <= set(style.SWITCH_SCHEMES)
 
 
 def test_one_scheme_with_several_parameters_keeps_its_colour_and_changes_dash_and_marker() -> None:

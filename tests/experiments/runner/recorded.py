@@ -83,20 +83,20 @@ def record() -> None:
     stages, down = bring_up.program_stages, RunningNetwork.down
     captures: dict[NetworkRun, Capture] = {}
 
-    def with_capture(network: RunningNetwork, *args: object) -> list[bring_up.Stage]:
+    def stages_and_capture(network: RunningNetwork, *args: object) -> list[bring_up.Stage]:
         def begin() -> None:
             captures[network.run] = Capture(network)
 
         return [("capture", begin), *stages(network, *args)]
 
-    def with_logs(network: RunningNetwork) -> None:
+    def collect_logs(network: RunningNetwork) -> None:
         captures.pop(network.run).stop()
         logs = sorted((network.run.directory / "log").glob("*.log"))
         told["logs"].append({log.name: log.read_text() for log in logs})
         down(network)
 
-    bring_up.program_stages = with_capture
-    RunningNetwork.down = with_logs
+    bring_up.program_stages = stages_and_capture
+    RunningNetwork.down = collect_logs
 
 
 def main() -> None:

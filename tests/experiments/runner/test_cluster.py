@@ -145,11 +145,13 @@ def test_runs_on_the_kernel_stay_here(tmp_path, address, monkeypatch):
 def test_a_virtual_clock_is_one_on_a_worker_too(monkeypatch):
     """A kernel of its own measures the run, not the worker's."""
     (run, *_) = find("link_loss").plan(clock="virtual").runs
-    given = virtual_runs.VirtualRunResult(Result(figures={"lost_pairs": 1}), {"kernel": "weft"})
-    monkeypatch.setattr(virtual_runs, "measure", lambda asked, core: asked == run and given)
-    told = cluster.answer(run)
-    assert told.outcome == given.outcome
-    assert told.about["inside"] == {"kernel": "weft"}
+    parameters = virtual_runs.VirtualRunResult(
+        Result(figures={"lost_pairs": 1}), {"kernel": "weft"}
+    )
+    monkeypatch.setattr(virtual_runs, "measure", lambda asked, core: asked == run and parameters)
+    answer = cluster.answer(run)
+    assert answer.outcome == parameters.outcome
+    assert answer.about["inside"] == {"kernel": "weft"}
 
 
 def test_a_worker_predicts_what_it_has_measured(monkeypatch):

@@ -107,7 +107,7 @@ def trees() -> dict[Path, ast.AST]:
     }
 
 
-def written() -> Iterator[str]:
+def column_patterns() -> Iterator[str]:
     """Every text in the code of experiments that may be a column's name; what is put into one is a
     *."""
     for tree in trees().values():
@@ -125,12 +125,12 @@ def written() -> Iterator[str]:
 
 def literal_figures(tree: ast.AST) -> set[str]:
     """The columns that a module's runs give, as far as they stand in it: figures={"name": ...}."""
-    given = [
+    parameters = [
         node.value
         for node in ast.walk(tree)
         if isinstance(node, ast.keyword) and node.arg == "figures"
     ]
-    keys = [key for one in given if isinstance(one, ast.Dict) for key in one.keys]
+    keys = [key for one in parameters if isinstance(one, ast.Dict) for key in one.keys]
     return {str(key.value) for key in keys if isinstance(key, ast.Constant)}
 
 
@@ -147,7 +147,7 @@ def test_an_experiment_explains_its_columns_and_no_others(name):
 
 def test_every_column_that_is_explained_is_written_somewhere():
     """One that is misspelt, or that there was once, is not."""
-    names = set(written())
+    names = set(column_patterns())
     forms = [name for name in names if "*" in name]
     for experiment in definition.discover().values():
         for name in experiment.columns:
@@ -159,19 +159,24 @@ def test_every_column_that_is_explained_is_written_somewhere():
 
 def test_every_column_that_is_written_is_explained():
     """Also of experiments on the kernel, which is not asked here."""
-    given = {path.stem: found for path, tree in trees().items() if (found := literal_figures(tree))}
-    names = definition._modules().keys() & given.keys()
+    parameters = {
+        path.stem: found for path, tree in trees().items() if (found := literal_figures(tree))
+    }
+    names = definition._modules().keys() & parameters.keys()
     assert len(names) > 15
     found = {name: definition.find(name) for name in names}
     without = {
-        name: unexplained(given[name], one.columns, one.sweep) for name, one in found.items()
+        name: unexplained(parameters[name], node.columns, node.sweep)
+        for name, node in found.items()
     }
     assert {name: those for name, those in without.items() if those} == {}
 
 
 def test_every_experiment_that_needs_no_kernel_has_a_cell_here():
     without = {
-        name for name, one in definition.discover().items() if set(one.engines) & set(ENGINES)
+        name
+        for name, experiment in definition.discover().items()
+        if set(experiment.engines) & set(ENGINES)
     }
     assert set(CELLS) == without
 
@@ -180,9 +185,11 @@ def test_every_experiment_that_needs_no_kernel_has_a_cell_here():
 @pytest.mark.slow
 def test_what_a_run_gives_is_explained(name):
     experiment = definition.find(name)
-    given = {key: CELLS[name].get(key, str(values[0])) for key, values in experiment.sweep.items()}
+    parameters = {
+        key: CELLS[name].get(key, str(values[0])) for key, values in experiment.sweep.items()
+    }
     engine = next(engine for engine in experiment.engines if engine in ENGINES)
-    (run, *_), refused = experiment.plan(given, seeds=1, engines=[engine])
+    (run, *_), refused = experiment.plan(parameters, seeds=1, engines=[engine])
     assert not refused
     row = row_of(run, experiment.carry_out(run))
     assert unexplained(row, experiment.columns, experiment.sweep) == []

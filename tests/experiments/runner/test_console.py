@@ -22,26 +22,26 @@ def times(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def said(monkeypatch):
+def lines(monkeypatch):
     lines = []
     monkeypatch.setattr(console, "say", lines.append)
     return lines
 
 
-def test_a_stage_that_goes_on_is_reported_and_how_long_it_took_last(times, said):
+def test_a_stage_that_goes_on_is_reported_and_how_long_it_took_last(times, lines):
     with console.stages("checking", "check star") as tell:
         tell("a kernel boots")
-        wait_until("the stage is reported", lambda: said)
-    assert said == ["checking: a kernel boots"]
+        wait_until("the stage is reported", lambda: lines)
+    assert lines == ["checking: a kernel boots"]
     console.remember("check star", 100.0)
     with console.stages("checking", "check star") as tell:
         tell("a kernel boots")
-        wait_until("the stage is reported", lambda: len(said) > 1)
-    assert said[1].startswith("checking: a kernel boots, about ")
-    assert said[1].endswith("left")
+        wait_until("the stage is reported", lambda: len(lines) > 1)
+    assert lines[1].startswith("checking: a kernel boots, about ")
+    assert lines[1].endswith("left")
 
 
-def test_the_time_of_what_failed_is_not_kept(times, said):
+def test_the_time_of_what_failed_is_not_kept(times, lines):
     with pytest.raises(OSError, match="no"), console.stages("checking", "check star"):
         raise OSError("no")
     assert console.usual_s("check star") is None
@@ -50,7 +50,7 @@ def test_the_time_of_what_failed_is_not_kept(times, said):
     assert console.usual_s("check star") is not None
 
 
-def test_no_thread_and_no_time_under_a_virtual_clock_or_without_a_name(times, said, monkeypatch):
+def test_no_thread_and_no_time_under_a_virtual_clock_or_without_a_name(times, lines, monkeypatch):
     started = []
     monkeypatch.setattr(console.Timer, "start", lambda timer: started.append(timer))
     with console.stages("simulating") as tell:
@@ -62,11 +62,11 @@ def test_no_thread_and_no_time_under_a_virtual_clock_or_without_a_name(times, sa
     assert not times.exists()
 
 
-def test_work_that_ended_in_time_says_nothing(times, said, monkeypatch):
+def test_work_that_ended_in_time_says_nothing(times, lines, monkeypatch):
     monkeypatch.setattr(console, "QUIET_S", 60.0)
     with console.stages("checking", "check star") as tell:
         tell("a kernel boots")
-    assert said == []
+    assert lines == []
 
 
 def test_only_the_newest_times_are_kept(times, monkeypatch):
@@ -78,7 +78,7 @@ def test_only_the_newest_times_are_kept(times, monkeypatch):
     assert console.usual_s("a") is None
 
 
-def test_a_boot_ends_with_the_first_output(times, said, monkeypatch):
+def test_a_boot_ends_with_the_first_output(times, lines, monkeypatch):
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO()))
     with boot_progress("boot star") as (stdout, _):
         assert console.usual_s("boot star") is None

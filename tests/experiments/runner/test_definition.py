@@ -86,7 +86,7 @@ def test_given_values_replace_those_of_the_sweep():
 
 
 @pytest.mark.parametrize(
-    ("given", "options", "says"),
+    ("parameters", "options", "says"),
     [
         (
             {"sise": "1"},
@@ -102,9 +102,9 @@ def test_given_values_replace_those_of_the_sweep():
         ({}, {"engines": ["fabric"]}, "quick: no engine 'fabric' (there are: graph, kernel)"),
     ],
 )
-def test_wrong_input_is_one_line(given, options, says):
+def test_wrong_input_is_one_line(parameters, options, says):
     with pytest.raises(ValueError, match="quick") as error:
-        EXPERIMENT.runs(given, **options)
+        EXPERIMENT.runs(parameters, **options)
     assert str(error.value) == says
 
 
@@ -161,9 +161,9 @@ def test_one_network_has_one_name():
 
 
 def test_every_experiment_is_found_and_complete():
-    found = definition.discover()
-    assert {"first_light", "link_loss"} <= set(found)
-    for name, experiment in found.items():
+    experiments = definition.discover()
+    assert {"first_light", "link_loss"} <= set(experiments)
+    for name, experiment in experiments.items():
         assert experiment.name == name
         assert set(experiment.engines) <= set(definition.ENGINES)
         assert experiment.question.endswith("?")

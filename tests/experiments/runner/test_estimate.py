@@ -18,7 +18,7 @@ def store(tmp_path):
     return Store(tmp_path)
 
 
-def put(store, run, wall_s):
+def put_run(store, run, wall_s):
     store.put(run, Result(figures={"area_bytes": 1}), {}, wall_s)
 
 
@@ -44,15 +44,15 @@ def test_runs_on_the_kernel_come_one_after_the_other(store):
 
 def test_stored_runs_of_the_same_cell_say_more_than_others(store):
     runs = EXPERIMENT.runs({"scheme": "dr", "size": "1,2"}, seeds=2)
-    put(store, runs[0], 10.0)
-    put(store, runs[2], 20.0)
+    put_run(store, runs[0], 10.0)
+    put_run(store, runs[2], 20.0)
     expected = estimates(EXPERIMENT, [*runs, *EXPERIMENT.runs({"size": "3"}, seeds=1)], store)
     assert list(expected.values()) == [10, 10, 20, 20, 15, 15]
 
 
 def test_another_engine_says_nothing(store):
     on_kernel = EXPERIMENT.runs({"scheme": "dr", "size": "1"}, seeds=1, engines=["kernel"])
-    put(store, EXPERIMENT.runs({"scheme": "dr", "size": "1"}, seeds=1)[0], 10.0)
+    put_run(store, EXPERIMENT.runs({"scheme": "dr", "size": "1"}, seeds=1)[0], 10.0)
     assert list(estimates(EXPERIMENT, on_kernel, store).values()) == [None]
 
 

@@ -111,9 +111,9 @@ def runs_of(pid):
     found = set()
     for journal in Path("/run/weft").glob("*/run.json"):
         try:
-            told = json.loads(journal.read_text())
+            document = json.loads(journal.read_text())
         except (OSError, ValueError):
             continue
-        if told.get("pid") == pid:
-            found.add(told["id"])
+        if document.get("pid") == pid:
+            found.add(document["id"])
     return found

@@ -15,13 +15,13 @@ from weft.experiments.runner import definition
 
 
 @pytest.fixture(autouse=True)
-def with_quick(monkeypatch, tmp_path):
+def quick_experiment(monkeypatch, tmp_path):
     monkeypatch.setattr(definition, "find", lambda name: quick.EXPERIMENT)
     monkeypatch.setenv("WEFT_RESULTS", str(tmp_path / "results"))
     monkeypatch.setenv("WEFT_TEST_LOG", str(tmp_path / "log"))
 
 
-def measured(tmp_path):
+def measurement_count(tmp_path):
     return len((tmp_path / "log").read_text().splitlines())
 
 
@@ -30,9 +30,9 @@ def test_rows_come_from_what_is_stored_and_what_is_measured(tmp_path):
     assert [(row["size"], row["area_bytes"]) for row in rows] == [(1, 1), (2, 4)]
     again = weft.run("quick", size=[1, 2, 3], scheme="dr", seeds=1)
     assert again[:2] == rows
-    assert measured(tmp_path) == 3
+    assert measurement_count(tmp_path) == 3
     weft.run("quick", size=3, scheme="dr", seeds=1, fresh=True)
-    assert measured(tmp_path) == 4
+    assert measurement_count(tmp_path) == 4
 
 
 def test_results_may_lie_elsewhere(tmp_path):

@@ -32,7 +32,7 @@ RUNS = {
 }
 
 
-def recorded(name: str, seed: int = 0) -> str:
+def record(name: str, seed: int = 0) -> str:
     """Return the results of recorded.py for an experiment's first cell with the values of RUNS."""
     run = find(name).plan(RUNS[name], seeds=seed + 1, clock="virtual").runs[seed]
     exchange = uml.Exchange({"run.json": json.dumps(run.content)})
@@ -51,7 +51,7 @@ def recorded(name: str, seed: int = 0) -> str:
     return exchange.report
 
 
-first_recorded = cache(recorded)
+first_recorded = cache(record)
 
 
 @pytest.mark.virtual
@@ -61,16 +61,16 @@ def test_a_run_repeats_to_the_byte(name):
     record = json.loads(first)
     assert record["captures"][0]["packets"] > 1000
     assert name == "fabric_gain" or any(record["logs"][0].values())
-    assert recorded(name) == first
+    assert record(name) == first
 
 
 @pytest.mark.virtual
 def test_another_seed_gives_other_packets():
     captures = json.loads(first_recorded("fabric_gain"))["captures"]
-    assert captures != json.loads(recorded("fabric_gain", seed=1))["captures"]
+    assert captures != json.loads(record("fabric_gain", seed=1))["captures"]
 
 
 if __name__ == "__main__":  # repetitions by hand: test_repeated_runs.py EXPERIMENT TIMES
     _, experiment, times = sys.argv
     for _ in range(int(times)):
-        print(hashlib.sha256(recorded(experiment).encode()).hexdigest(), flush=True)
+        print(hashlib.sha256(record(experiment).encode()).hexdigest(), flush=True)

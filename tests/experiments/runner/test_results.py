@@ -25,13 +25,13 @@ def store(tmp_path):
     return Store(tmp_path / "results")
 
 
-def put(store, run):
+def put_run(store, run):
     store.put(run, measure(run), ABOUT, 0.25)
 
 
 def test_a_row_comes_back_as_it_was_with_its_provenance(store):
     run = EXPERIMENT.runs({"scheme": "dr", "size": "3"}, engines=["kernel"])[0]
-    put(store, run)
+    put_run(store, run)
     row = {
         "scheme": "dr",
         "size": 3,
@@ -65,7 +65,7 @@ def test_a_row_comes_back_as_it_was_with_its_provenance(store):
 
 def test_only_where_something_is_emulated_is_there_fidelity(store):
     run = EXPERIMENT.runs()[0]
-    put(store, run)
+    put_run(store, run)
     assert "fidelity" not in store.rows([run])[0]
 
 
@@ -103,18 +103,18 @@ def test_a_query_creates_no_file(store):
 def test_the_version_of_a_revised_cell_is_one_higher(store):
     graph = replace(EXPERIMENT, revised=lambda engine, parameters: engine == "graph")
     kernel = replace(EXPERIMENT, revised=lambda engine, parameters: engine == "kernel")
-    before, after = (each.runs(seeds=1)[0] for each in (kernel, graph))
+    before, after = (plan.runs(seeds=1)[0] for plan in (kernel, graph))
     assert (before.engine, before.version, after.version) == ("graph", 1, 2)
-    put(store, before)
+    put_run(store, before)
     assert len(store.table(kernel)) == 1
     assert store.table(graph) == []
-    put(store, after)
+    put_run(store, after)
     assert len(store.table(graph)) == 1
     assert [row["run"] for row, _ in store.table(graph)] == [after.id]
 
 
 def test_rows_of_another_version_do_not_answer_the_question(store):
-    put(store, EXPERIMENT.runs()[0])
+    put_run(store, EXPERIMENT.runs()[0])
     assert len(store.table(EXPERIMENT)) == 1
     assert store.table(replace(EXPERIMENT, version=2)) == []
     more = Integer(meaning="more", least=0, most=9).over(1)
@@ -123,7 +123,7 @@ def test_rows_of_another_version_do_not_answer_the_question(store):
 
 def test_the_table_is_in_order(store):
     for run in reversed(EXPERIMENT.runs({"size": "10,9"})):
-        put(store, run)
+        put_run(store, run)
     order = [(row["scheme"], row["size"], row["seed"]) for row, _ in store.table(EXPERIMENT)]
     assert order == sorted(order)
 
@@ -131,7 +131,7 @@ def test_the_table_is_in_order(store):
 def test_rows_come_in_the_order_in_which_they_are_asked_for(store):
     runs = EXPERIMENT.runs()
     for run in reversed(runs):
-        put(store, run)
+        put_run(store, run)
     assert [row["run"] for row in store.rows(runs[3:1:-1])] == [runs[3].id, runs[2].id]
 
 
@@ -140,7 +140,7 @@ def test_a_failure_is_kept_until_there_is_a_row_and_takes_none_away(store):
     store.fail(run, RunFailure("why", "where"), 1.0)
     assert store.failures("quick") == {run.id: RunFailure("why", "where")}
     assert run not in store
-    put(store, run)
+    put_run(store, run)
     assert (store.failures("quick"), run in store) == ({}, True)
     store.fail(run, RunFailure("why", "where"), 1.0)
     assert (store.failures("quick"), len(store.rows([run]))) == ({}, 1)
@@ -164,7 +164,7 @@ def test_figures_that_say_two_things_or_nothing_are_refused(figures, says):
 
 def test_what_is_no_row_leaves_what_was_there(store):
     run = EXPERIMENT.runs()[0]
-    put(store, run)
+    put_run(store, run)
     with pytest.raises(TypeError, match="set cannot be stored as JSON"):
         store.put(run, Result(figures={}, circumstances={"seen": {1}}), ABOUT, 0.25)
     assert store.rows([run])[0]["area_bytes"] == 1
@@ -201,7 +201,7 @@ def test_a_run_that_another_process_measures_is_taken_until_that_is_stored_given
     assert elsewhere(store, run).communicate()[0] == "taken\n"
     store.release_claims()
     assert elsewhere(store, run).communicate()[0] == "ours\n"
-    put(store, run)
+    put_run(store, run)
     assert store.claim(run) is RunClaim.STORED
     assert elsewhere(store, run).communicate()[0] == "stored\n"
     assert store.claim(run, again=True) is RunClaim.OURS
@@ -237,7 +237,7 @@ def says(store, action):
 
 def all_ways(store):
     run = EXPERIMENT.runs()[0]
-    return [lambda: store.table(EXPERIMENT), lambda: store.claim(run), lambda: put(store, run)]
+    return [lambda: store.table(EXPERIMENT), lambda: store.claim(run), lambda: put_run(store, run)]
 
 
 def test_a_file_that_is_something_else_is_named(store):
@@ -255,7 +255,7 @@ def test_a_file_that_is_something_else_is_named(store):
 
 
 def test_a_file_of_a_later_weft_is_named_and_not_touched(store):
-    put(store, EXPERIMENT.runs()[0])
+    put_run(store, EXPERIMENT.runs()[0])
     with sqlite3.connect(store.path) as db:
         db.execute("PRAGMA user_version = 2")
     db.close()
@@ -266,7 +266,7 @@ def test_a_file_of_a_later_weft_is_named_and_not_touched(store):
 def test_damage_is_told_and_not_taken_for_a_result(store):
     runs = EXPERIMENT.runs()
     for run in runs:
-        put(store, run)
+        put_run(store, run)
     content = store.path.read_bytes()
     store.path.write_bytes(content[: len(content) // 2])
     for way in all_ways(store):
@@ -282,7 +282,7 @@ def test_damage_is_told_and_not_taken_for_a_result(store):
 
 def test_a_full_disk_is_named_and_what_was_stored_stays(store, monkeypatch):
     runs = EXPERIMENT.runs()
-    put(store, runs[0])
+    put_run(store, runs[0])
     from weft.experiments.runner import results
 
     connect = results.connect
@@ -355,7 +355,7 @@ def own_mounts():
 
 def test_what_may_not_be_written_is_read_and_named(store, own_mounts):
     run = EXPERIMENT.runs()[0]
-    put(store, run)
+    put_run(store, run)
     code = (
         "from quick import EXPERIMENT; from weft.experiments.runner.results import Store; from "
         "pathlib import Path\n"
@@ -383,7 +383,7 @@ def test_what_a_process_left_that_died_while_it_made_the_file_is_removed(store):
     )
     for path in (*left, other):
         path.write_text("")
-    put(store, EXPERIMENT.runs()[0])
+    put_run(store, EXPERIMENT.runs()[0])
     assert sorted(path.name for path in store.root.iterdir()) == sorted([NAME, other.name])
     assert own not in NAME
 
@@ -400,8 +400,8 @@ def test_two_that_make_the_file_at_once_make_one(store, monkeypatch):
         put_in_place(unfinished, path)
 
     monkeypatch.setattr(results, "put_in_place", late)
-    put(store, run)
-    put(store, other)
+    put_run(store, run)
+    put_run(store, other)
     assert len(store.rows([run, other])) == 2
     assert [path.name for path in store.root.iterdir()] == [NAME]
 
@@ -413,9 +413,9 @@ def test_what_is_made_under_sudo_belongs_to_who_called_it_and_nothing_else(store
     mine.write_text("")
     monkeypatch.setenv("SUDO_UID", "1234")
     monkeypatch.setenv("SUDO_GID", "1235")
-    put(store, EXPERIMENT.runs()[0])
+    put_run(store, EXPERIMENT.runs()[0])
     deeper = Store(store.root / "a" / "b")
-    put(deeper, EXPERIMENT.runs()[0])
+    put_run(deeper, EXPERIMENT.runs()[0])
 
     def owner(path):
         return path.stat().st_uid, path.stat().st_gid

@@ -220,12 +220,12 @@ def wait_until(true):
         time.sleep(0.002)
 
 
-def measured(tmp_path):
+def measurements(tmp_path):
     log = tmp_path / "log"
     return log.read_text().split() if log.exists() else []
 
 
-def gone(group):
+def has_ended(group):
     """Return whether no process of the group runs; a dead one may wait for its parent."""
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
@@ -235,7 +235,7 @@ def gone(group):
     return True
 
 
-def stored(tmp_path):
+def stored_ids(tmp_path):
     return set(Store(tmp_path / "results").states("quick"))
 
 
@@ -249,21 +249,23 @@ def test_a_sweep_killed_at_any_moment_is_resumed_without_repeating_or_losing_a_r
             tmp_path, "run", "quick", "--set", f"size={sizes}", "--jobs", "2", pause_s=0.01
         )
         at = 8 * kill + chance.randrange(8)
-        wait_until(lambda at=at: len(measured(tmp_path)) > at)
+        wait_until(lambda at=at: len(measurements(tmp_path)) > at)
         time.sleep(chance.random() * 0.02)
         process.kill()
         process.communicate()
-        wait_until(lambda group=process.pid: gone(group))  # the processes of the sweep die with it
-        kept.append((stored(tmp_path), len(measured(tmp_path))))
+        wait_until(
+            lambda group=process.pid: has_ended(group)
+        )  # the processes of the sweep die with it
+        kept.append((stored_ids(tmp_path), len(measurements(tmp_path))))
     process = weft(tmp_path, "run", "quick", "--set", f"size={sizes}", "--json")
     out, err = process.communicate()
     assert process.returncode == 1, err  # size 7 is not right
     assert out.count('"run": ') == len(runs)
-    assert stored(tmp_path) == {run.id for run in runs}
+    assert stored_ids(tmp_path) == {run.id for run in runs}
     # nothing stored is repeated
-    assert all(done and not done & set(measured(tmp_path)[at:]) for done, at in kept)
+    assert all(done and not done & set(measurements(tmp_path)[at:]) for done, at in kept)
     # Only what was under way when the sweep was killed, a run in each process, is measured again.
-    assert len(runs) <= len(measured(tmp_path)) <= len(runs) + 2 * kills
+    assert len(runs) <= len(measurements(tmp_path)) <= len(runs) + 2 * kills
     store = Store(tmp_path / "results")
     assert len(store.table(EXPERIMENT)) == len(runs)
     assert [path.name for path in (tmp_path / "results").iterdir()] == ["results.sqlite"]
@@ -276,7 +278,7 @@ def test_two_sweeps_of_the_same_cells_measure_each_run_once(tmp_path):
     both = [weft(tmp_path, *argv, pause_s=0.03) for _ in "12"]
     answers = [process.communicate() for process in both]
     assert [process.returncode for process in both] == [0, 0], answers
-    assert sorted(measured(tmp_path)) == sorted(run.id for run in runs)
+    assert sorted(measurements(tmp_path)) == sorted(run.id for run in runs)
     assert [[row["run"] for row in json.loads(out)] for out, _ in answers] == [
         [run.id for run in runs]
     ] * 2
@@ -289,16 +291,16 @@ def test_a_sweep_takes_over_what_another_was_measuring_when_it_was_killed(tmp_pa
     argv = ["run", "quick", "--set", "size=0,1,2,3,4,5,6", "--jobs", "2", "--json"]
     runs = EXPERIMENT.runs({"size": "0,1,2,3,4,5,6"})
     killed = weft(tmp_path, *argv, pause_s=0.3)
-    wait_until(lambda: len(measured(tmp_path)) >= 2)
+    wait_until(lambda: len(measurements(tmp_path)) >= 2)
     other = weft(tmp_path, *argv, pause_s=0.01)
-    wait_until(lambda: len(measured(tmp_path)) >= 5)
+    wait_until(lambda: len(measurements(tmp_path)) >= 5)
     killed.kill()
     killed.communicate()
     out, err = other.communicate()
     assert other.returncode == 0, err
     assert [row["run"] for row in json.loads(out)] == [run.id for run in runs]
-    assert set(measured(tmp_path)) == {run.id for run in runs}
-    assert len(measured(tmp_path)) <= len(runs) + 2  # the two runs that the killed one was at
+    assert set(measurements(tmp_path)) == {run.id for run in runs}
+    assert len(measurements(tmp_path)) <= len(runs) + 2  # the two runs that the killed one was at
 
 
 def test_what_is_stored_by_another_meanwhile_is_told_of_and_not_measured(store):
@@ -330,12 +332,12 @@ def test_a_sweep_ends_where_its_results_cannot_be_stored(store, monkeypatch, job
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_after_ctrl_c_what_is_done_is_kept_and_nothing_left_behind(tmp_path, jobs):
     process = weft(tmp_path, "run", "quick", "--seeds", "50", "--jobs", jobs, pause_s=0.05)
-    wait_until(lambda: len(stored(tmp_path)) >= 2)
+    wait_until(lambda: len(stored_ids(tmp_path)) >= 2)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does, to every process
     out, err = process.communicate()
     assert (process.returncode, out) == (130, ""), err
     assert err.splitlines()[-1] == "weft: interrupted"
     assert "Traceback" not in err
-    assert gone(process.pid)
+    assert has_ended(process.pid)
     assert [path.name for path in (tmp_path / "results").iterdir()] == ["results.sqlite"]
-    assert len(stored(tmp_path)) >= 2
+    assert len(stored_ids(tmp_path)) >= 2

@@ -160,7 +160,7 @@ print(text_of(row_of(run, virtual_runs.measure(run).outcome)))
 FOLDERS = ("weft", "topologies", "daemons", "testbed", "experiments")
 
 
-def measured(checkout: Path) -> str:
+def measure_in(checkout: Path) -> str:
     """Return the row of a run of the code in `checkout`."""
     command = [sys.executable, "-c", MEASURE, str(checkout)]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -172,9 +172,9 @@ def test_a_checkout_elsewhere_gives_the_same_row(tmp_path):
     for name in FOLDERS:
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, tmp_path / name, symlinks=True, ignore=ignored)
-    row = measured(ROOT)
+    row = measure_in(ROOT)
     assert json.loads(row)["clock"] == "virtual"
-    assert measured(tmp_path) == row
+    assert measure_in(tmp_path) == row
 
 
 @pytest.mark.virtual
@@ -208,11 +208,11 @@ def test_what_a_model_says_is_computed_outside(monkeypatch):
     }
     cell["seconds"] = "0.001"
     (run,) = find("ttc_kernel").plan(cell, seeds=1, clock="virtual").runs
-    given, model = virtual_runs.measure(run).outcome, ttc_kernel.model(run)
-    assert [name for name in given.figures if name.startswith("model_")] == [*model] != []
-    assert given.figures == {**inside[0], **model}
+    parameters, model = virtual_runs.measure(run).outcome, ttc_kernel.model(run)
+    assert [name for name in parameters.figures if name.startswith("model_")] == [*model] != []
+    assert parameters.figures == {**inside[0], **model}
     assert not inside[0].keys() & model.keys()
-    assert given.virtual_s > 0
+    assert parameters.virtual_s > 0
 
 
 def test_determinism_is_a_virtual_clocks(tmp_path):

@@ -107,7 +107,7 @@ class Walker:
         return (offset + layer - 1) * self.hosts + s * ft.d + up
 
 
-class Counted:
+class HopwiseChoices:
     """Choices counted hop by hop, to be compared with Choices."""
 
     def __init__(self, walker: Walker) -> None:
@@ -130,11 +130,11 @@ class Counted:
             self.choices.default_over_top[0] += not strayed
 
 
-def same(one: UpwardChoices, other: UpwardChoices) -> bool:
+def are_equal(one: UpwardChoices, other: UpwardChoices) -> bool:
     return all((a == b).all() for a, b in zip(one, other, strict=True))
 
 
-def assigned(
+def assign_flows(
     ft: LayeredTreeShape, pairs: np.ndarray, draws: np.ndarray, rule: SchemeRules
 ) -> tuple[np.ndarray, UpwardChoices]:
     load, choices = np.zeros(ft.links, np.int64), no_choices(ft)
@@ -153,7 +153,7 @@ def test_flows_are_assigned_as_on_the_graph(ft: LayeredTreeShape, spec: str) -> 
     pairs = np.array(k_permutation(np.random.default_rng(3), ft.hosts, 3))
     draws = words(4, len(pairs), ft.n - 1)
     load: Counter[tuple[int, int]] = Counter()
-    counted = Counted(walker)
+    counted = HopwiseChoices(walker)
     for (src, dst), drawn in zip(pairs.tolist(), draws.tolist(), strict=True):
         node, strayed = walker.beside[src][0], False
         while node != dst:
@@ -168,9 +168,9 @@ def test_flows_are_assigned_as_on_the_graph(ft: LayeredTreeShape, spec: str) -> 
     expected = np.zeros((2 * ft.n - 1) * ft.hosts, np.int64)
     for (a, b), flows in load.items():
         expected[walker.number(a, b)] = flows
-    found, choices = assigned(ft, pairs, draws, rule)
+    found, choices = assign_flows(ft, pairs, draws, rule)
     assert (found == expected).all()
-    assert same(choices, counted.choices)
+    assert are_equal(choices, counted.choices)
     assert choices.over_top[0] > 0
 
 
@@ -178,7 +178,7 @@ def test_flows_are_assigned_as_on_the_graph(ft: LayeredTreeShape, spec: str) -> 
 def test_d_mod_k_shares_no_link_downwards(ft: LayeredTreeShape) -> None:
     """Theorem 2.1: flows to different destinations never meet on the way down."""
     pairs = np.array(k_permutation(np.random.default_rng(5), ft.hosts, 1))
-    load, choices = assigned(ft, pairs, words(0, len(pairs), ft.n - 1), rules("dmodk"))
+    load, choices = assign_flows(ft, pairs, words(0, len(pairs), ft.n - 1), rules("dmodk"))
     assert choices.figures()["default_path_fraction"] == 1
     assert load[(ft.n - 1) * ft.hosts :].max() == 1
     assert load[: (ft.n - 1) * ft.hosts].max() > 1
@@ -193,7 +193,7 @@ def slow_slots(
 ) -> tuple[list[tuple[int, int]], list[list[int]], UpwardChoices]:
     """(slot sent, latency) of every packet in order of arrival, all queue lengths after each slot,
     and choices."""
-    counted, strayed = Counted(walker), set[tuple[int, int, int]]()
+    counted, strayed = HopwiseChoices(walker), set[tuple[int, int, int]]()
     queues: list[deque[tuple[int, int, int]]] = [
         deque() for _ in range((2 * walker.ft.n - 1) * walker.hosts)
     ]
@@ -254,7 +254,7 @@ def test_packets_move_as_on_the_graph(ft: LayeredTreeShape, spec: str) -> None:
         assert state.delivered[born] == len(latencies)
         assert state.latency[born] == sum(latencies)
         assert state.worst[born] == max(latencies, default=0)
-    assert same(choices, counted)
+    assert are_equal(choices, counted)
     assert state.room == ft.hosts * slots - sum(lengths[-1])
 
 
@@ -292,9 +292,9 @@ def test_a_threshold_of_two_gives_the_least_latency_at_a_high_load() -> None:
     """Figure 6, and the reconstruction of (7)."""
     latency = {}
     for spec in ["dmodk", "vlb", "micro", "ttc:delta=0", "ttc:delta=2"]:
-        of, rng = rules(spec), np.random.default_rng(8)
+        scheme_rules, rng = rules(spec), np.random.default_rng(8)
         _, found = packet_model.simulate(
-            LayeredTreeShape(3, 4), of, 0.95, slots=1000, watched=300, lengths=8, rng=rng
+            LayeredTreeShape(3, 4), scheme_rules, 0.95, slots=1000, watched=300, lengths=8, rng=rng
         )
         latency[spec] = found.mean.mean()
     assert latency["ttc:delta=2"] < latency["ttc:delta=0"] < latency["dmodk"] < latency["vlb"]
@@ -354,7 +354,7 @@ def test_the_adversarial_permutation_collides_under_d_mod_k_and_not_under_ttc(
     pairs = np.array(list(enumerate(dst[0].tolist())))
     most = {}
     for spec in ("dmodk", "ttc:delta=0", "vlb"):
-        load, _ = assigned(ft, pairs, words(1, len(pairs), ft.n - 1), rules(spec))
+        load, _ = assign_flows(ft, pairs, words(1, len(pairs), ft.n - 1), rules(spec))
         most[spec] = load.max()
     assert worst - 1 <= most["dmodk"] <= worst
     assert most["ttc:delta=0"] < most["dmodk"]
@@ -381,17 +381,19 @@ def test_the_quarter_that_keeps_to_its_path_lies_between_the_two_tie_rules() -> 
     more."""
     kept = {}
     for spec in ("ttc:delta=0", "ttc:delta=0,tie=redirect", "ttc:delta=2"):
-        given = {
+        parameters = {
             "topology": "fattree:n=3,d=4",
             "scheme": spec,
             "k": "16",
             "repetitions": "5",
             "traffic": "random",
         }
-        (run,) = ttc_flow.EXPERIMENT.runs(given)
-        found = ttc_flow.measure(run).figures
-        kept[spec] = found["default_path_fraction"]
-        product = (1 - found["up1_redirected_fraction"]) * (1 - found["up2_redirected_fraction"])
+        (run,) = ttc_flow.EXPERIMENT.runs(parameters)
+        figures = ttc_flow.measure(run).figures
+        kept[spec] = figures["default_path_fraction"]
+        product = (1 - figures["up1_redirected_fraction"]) * (
+            1 - figures["up2_redirected_fraction"]
+        )
         assert kept[spec] == pytest.approx(product, rel=0.2)
     assert (
         0.05 < kept["ttc:delta=0,tie=redirect"] < 0.25 < kept["ttc:delta=0"] < kept["ttc:delta=2"]
@@ -399,7 +401,7 @@ def test_the_quarter_that_keeps_to_its_path_lies_between_the_two_tie_rules() -> 
 
 
 def test_packets_that_nobody_sent_have_no_latency() -> None:
-    given = {
+    parameters = {
         "load_fraction": "0.01",
         "slots": "1",
         "watched_slots": "1",
@@ -407,17 +409,17 @@ def test_packets_that_nobody_sent_have_no_latency() -> None:
         "scheme": "vlb",
     }
     said = []
-    for run in ttc_packet.EXPERIMENT.runs(given):
+    for run in ttc_packet.EXPERIMENT.runs(parameters):
         try:
             ttc_packet.measure(run)
         except ValueError as error:
             said.append(str(error))
     assert said, "eight hosts have sent in each of five slots, at load 0.01"
-    assert all("no host sent in the watched slots" in one for one in said)
+    assert all("no host sent in the watched slots" in line for line in said)
 
 
 @pytest.mark.parametrize(
-    ("experiment", "given", "said"),
+    ("experiment", "parameters", "said"),
     [
         (
             ttc_packet,
@@ -438,8 +440,8 @@ def test_packets_that_nobody_sent_have_no_latency() -> None:
     ],
 )
 def test_what_takes_too_long_or_is_no_fat_tree_is_refused(
-    experiment: Any, given: dict[str, str], said: str
+    experiment: Any, parameters: dict[str, str], said: str
 ) -> None:
     with pytest.raises(ValueError, match=r"^[^\n]*$") as error:
-        experiment.EXPERIMENT.runs(given)
+        experiment.EXPERIMENT.runs(parameters)
     assert said in str(error.value)

@@ -69,7 +69,7 @@ def naive_queues(
 ) -> np.ndarray:
     """Queues with at least i packets, summed over the states after each event, counted anew after
     each."""
-    length, found = [0] * queues, np.zeros(fractions)
+    length, shares = [0] * queues, np.zeros(fractions)
     for kind, first, second in draws.tolist():
         queue = first * queues >> 32
         if kind < round(load / (1 + load) * (1 << 32)):
@@ -78,8 +78,8 @@ def naive_queues(
             length[queue] += 1
         else:
             length[queue] = max(0, length[queue] - 1)
-        found += [sum(packets >= i for packets in length) for i in range(fractions)]
-    return found
+        shares += [sum(packets >= i for packets in length) for i in range(fractions)]
+    return shares
 
 
 @pytest.mark.parametrize("delta", [0, 2, 50])
@@ -87,12 +87,12 @@ def test_fractions_are_those_after_each_event(delta: int) -> None:
     """With 40 queues at load 0.95, of which some grow longer than the array (delta = 50 never
     redirects)."""
     draws = np.random.default_rng(4).integers(1 << 32, size=(3000, 3))
-    length, found = np.zeros(40, np.int64), np.zeros(5)
+    length, shares = np.zeros(40, np.int64), np.zeros(5)
     arrival = round(0.95 / 1.95 * (1 << 32))
     for part in (draws[:1000], draws[1000:]):
-        ttc_theory.supermarket(length, delta, arrival, part, found)
-    assert length.max() > len(found)
-    assert found.tolist() == naive_queues(40, 0.95, delta, draws, 5).tolist()
+        ttc_theory.supermarket(length, delta, arrival, part, shares)
+    assert length.max() > len(shares)
+    assert shares.tolist() == naive_queues(40, 0.95, delta, draws, 5).tolist()
 
 
 @pytest.mark.parametrize("load", [1e-6, 0.01, 0.5, 0.999, 0.99999])
@@ -109,16 +109,16 @@ def test_the_fixed_point_is_found_for_every_load(load: float, delta: int) -> Non
 @pytest.mark.parametrize("delta", ["0", "3", "100"])
 @pytest.mark.slow
 def test_every_allowed_load_is_measured(load: str, queues: str, delta: str) -> None:
-    given = {"load_fraction": load, "queues": queues, "delta": delta}
-    (run,) = ttc_theory.EXPERIMENT.runs(given, seeds=1)
-    found = ttc_theory.measure(run).figures
-    assert found["at_least"][1] == pytest.approx(float(load))
-    assert 0 <= found["worst_error_fraction"] <= 1
-    assert np.isfinite(found["mean_queue_packets"])
+    parameters = {"load_fraction": load, "queues": queues, "delta": delta}
+    (run,) = ttc_theory.EXPERIMENT.runs(parameters, seeds=1)
+    figures = ttc_theory.measure(run).figures
+    assert figures["at_least"][1] == pytest.approx(float(load))
+    assert 0 <= figures["worst_error_fraction"] <= 1
+    assert np.isfinite(figures["mean_queue_packets"])
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("parameters", "said"),
     [
         ({"load_fraction": "0"}, "load_fraction must lie in 1e-09 .. 0.9999, got '0'"),
         ({"load_fraction": "1"}, "0.9999, got '1'"),
@@ -129,7 +129,9 @@ def test_every_allowed_load_is_measured(load: str, queues: str, delta: str) -> N
         ({"load_fraction": "0.9999", "queues": "20000"}, "or a lower load"),
     ],
 )
-def test_what_has_no_answer_or_takes_too_long_is_refused(given: dict[str, str], said: str) -> None:
+def test_what_has_no_answer_or_takes_too_long_is_refused(
+    parameters: dict[str, str], said: str
+) -> None:
     with pytest.raises(ValueError, match=r"^ttc_theory: [^\n]*$") as error:
-        ttc_theory.EXPERIMENT.runs(given)
+        ttc_theory.EXPERIMENT.runs(parameters)
     assert said in str(error.value)

@@ -44,26 +44,26 @@ class Page:
     async def _call(self, request: str) -> dict[str, Any]:
         await self._socket.write_message(request)
         while True:
-            told = json.loads(await self._socket.read_message() or "{}")
-            if told.get("method") == "Runtime.exceptionThrown":
-                self.errors.append(json.dumps(told["params"]["exceptionDetails"]))
+            message = json.loads(await self._socket.read_message() or "{}")
+            if message.get("method") == "Runtime.exceptionThrown":
+                self.errors.append(json.dumps(message["params"]["exceptionDetails"]))
             if (
-                told.get("method") == "Log.entryAdded"
-                and told["params"]["entry"]["level"] == "error"
+                message.get("method") == "Log.entryAdded"
+                and message["params"]["entry"]["level"] == "error"
             ):
-                self.errors.append(json.dumps(told["params"]["entry"]))
-            if told.get("id") == self._number:
-                assert "error" not in told, told
-                result: dict[str, Any] = told["result"]
+                self.errors.append(json.dumps(message["params"]["entry"]))
+            if message.get("id") == self._number:
+                assert "error" not in message, message
+                result: dict[str, Any] = message["result"]
                 return result
 
     def evaluate(self, expression: str) -> Any:
         """The value of a JavaScript expression; of a promise, what it is kept with."""
-        told = self.call(
+        answer = self.call(
             "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
         )
-        assert "exceptionDetails" not in told, told
-        return told["result"].get("value")
+        assert "exceptionDetails" not in answer, answer
+        return answer["result"].get("value")
 
     def wait(self, expression: str) -> Any:
         """Its value once that is true."""
@@ -100,8 +100,8 @@ async def connected(address: str) -> WebSocketClientConnection:
 @contextmanager
 def browser() -> Iterator[Page]:
     """A browser with a page that is blank."""
-    chosen = program()
-    assert chosen
+    path = program()
+    assert path
     with tempfile.TemporaryDirectory(prefix="weft-browser-", ignore_cleanup_errors=True) as folder:
         options = [
             "--headless=new",
@@ -111,7 +111,7 @@ def browser() -> Iterator[Page]:
             "--remote-debugging-port=0",
         ]
         command = [
-            chosen,
+            path,
             *options,
             "--disable-dev-shm-usage",
             f"--user-data-dir={folder}",
@@ -126,7 +126,9 @@ def browser() -> Iterator[Page]:
             line = next(line for line in process.stderr if SAYS in line)
             port = line.split(SAYS)[1].split("/")[2]
             with urlopen(f"http://{port}/json") as answer:
-                target = next(one for one in json.load(answer) if one["type"] == "page")
+                target = next(
+                    target_row for target_row in json.load(answer) if target_row["type"] == "page"
+                )
             socket = loop.run_until_complete(connected(target["webSocketDebuggerUrl"]))
             yield Page(loop, socket)
             socket.close()

@@ -28,7 +28,7 @@ META = re.compile(rf"# (?P<what>TYPE|UNIT|HELP) (?P<name>{NAME}) (?P<text>.+)")
 ENDINGS = {"counter": "_total", "gauge": "", "info": "_info"}
 
 
-def parsed(text):
+def parse(text):
     """Return the values by sample, as written; an assertion fails where the grammar is broken.
 
     The rules are those of OpenMetrics 1.0: metadata before its samples, no family twice, the unit
@@ -61,7 +61,7 @@ def parsed(text):
 
 def test_the_text_has_the_grammar_and_the_values_of_the_run():
     latest = {"network": NETWORK, "scheme": {"scheme": "ttc"}, "daemons": DAEMONS}
-    samples = parsed(metrics.text(latest, {"h0-r0": {"state": "silent"}}, PORTS))
+    samples = parse(metrics.text(latest, {"h0-r0": {"state": "silent"}}, PORTS))
     run = 'run="demo",topology="file:a\\\\b.json",scheme="ttc"'
     assert samples["weft_run_info", run] == 1
     assert samples["weft_link_up", 'link="h0-r0"'] == 0
@@ -83,7 +83,7 @@ def test_the_text_has_the_grammar_and_the_values_of_the_run():
 
 
 def test_a_run_without_daemons_has_the_families_alone():
-    samples = parsed(metrics.text({"network": NETWORK}, {}, PORTS))
+    samples = parse(metrics.text({"network": NETWORK}, {}, PORTS))
     assert samples["weft_run_info", 'run="demo",topology="file:a\\\\b.json",scheme="ecmp"'] == 1
     assert not any(name.startswith("weft_daemon") for name, _ in samples)
 
@@ -100,4 +100,4 @@ def test_a_run_without_daemons_has_the_families_alone():
 )
 def test_the_grammar_of_this_test_refuses_what_is_wrong(text):
     with pytest.raises((AssertionError, TypeError)):
-        parsed(text)
+        parse(text)

@@ -48,19 +48,19 @@ def test_a_fat_tree_has_its_core_above_its_hosts() -> None:
     assert max(y for _, y, _ in nodes[-4:]) < min(y for _, y, _ in nodes[:16])
 
 
-def offered(spec: str, scheme: str, link: LinkSpec | None = LINK) -> list[str]:
+def scheme_names(spec: str, scheme: str, link: LinkSpec | None = LINK) -> list[str]:
     return schemes(NetworkPlan(UNNAMED, build(spec), link), {"scheme": scheme})
 
 
 def test_schemes_are_offered_that_the_run_can_change_to() -> None:
-    assert offered("dcell:n=3,k=1", "dr") == []
-    found = offered("fattree:k=4", "ttc")
-    assert {"ttc", "drill", "ecmp"} <= set(found)
-    assert "lbsp" not in found
-    assert "ttc" not in offered("fattree:k=4", "ecmp", None), (
+    assert scheme_names("dcell:n=3,k=1", "dr") == []
+    names = scheme_names("fattree:k=4", "ttc")
+    assert {"ttc", "drill", "ecmp"} <= set(names)
+    assert "lbsp" not in names
+    assert "ttc" not in scheme_names("fattree:k=4", "ecmp", None), (
         "without queues there is nothing to choose by"
     )
-    assert offered("fattree:k=4", "drill:d=2,m=1")[0] == "drill:d=2,m=1"
+    assert scheme_names("fattree:k=4", "drill:d=2,m=1")[0] == "drill:d=2,m=1"
 
 
 def test_a_folder_without_results_is_no_error_and_stays_empty(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def line(**event: Any) -> bytes:
 
 def snapshot(hub: Hub) -> list[dict[str, Any]]:
     return [
-        json.loads(each.removeprefix(b"data: ")) for each in hub.snapshot().split(b"\n\n") if each
+        json.loads(line.removeprefix(b"data: ")) for line in hub.snapshot().split(b"\n\n") if line
     ]
 
 
@@ -97,12 +97,19 @@ def test_who_comes_late_is_told_the_latest_of_every_link_and_daemon() -> None:
         [line(event="link", link="a", state="up", at_s=3.0), line(event="log", text="t", at_s=3.0)]
     )
     hub.take([line(event="scheme", scheme=scheme, at_s=4.0) for scheme in ("rps", "drill:d=2,m=1")])
-    told = snapshot(hub)
-    assert [one["event"] for one in told] == ["network", "load", "scheme", "link", "now", "history"]
-    assert told[1] == {"event": "load", "links": {"a": [1], "b": [3]}, "at_s": 2.0}
-    assert told[2]["scheme"] == "drill:d=2,m=1"
-    assert told[3]["state"] == "up"
-    assert [one["event"] for one in told[-1]["events"]] == ["link", "link", "log"]
+    document = snapshot(hub)
+    assert [event["event"] for event in document] == [
+        "network",
+        "load",
+        "scheme",
+        "link",
+        "now",
+        "history",
+    ]
+    assert document[1] == {"event": "load", "links": {"a": [1], "b": [3]}, "at_s": 2.0}
+    assert document[2]["scheme"] == "drill:d=2,m=1"
+    assert document[3]["state"] == "up"
+    assert [event["event"] for event in document[-1]["events"]] == ["link", "link", "log"]
 
 
 def test_what_is_remembered_has_an_end_and_logs_do_not_push_out_failures() -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.experiments.view import browser
-from tests.experiments.view.test_metrics import parsed
+from tests.experiments.view.test_metrics import parse
 from weft.experiments.view.metrics import CONTENT_TYPE
 from weft.experiments.view.web_server import UNPRIVILEGED
 from weft.testbed.linux.clock import wait_until
@@ -68,16 +68,16 @@ class View:
             connection.putheader(name, value)
         connection.endheaders(data)
         answer = connection.getresponse()
-        found = answer.status, dict(answer.getheaders()), answer.read()
+        reply = answer.status, dict(answer.getheaders()), answer.read()
         connection.close()
-        return found
+        return reply
 
     def do(self, **request: Any) -> dict[str, Any]:
         """The answer to a request as the page makes it."""
         status, _, body = self.ask("/do", self.bearer | JSON | {"Origin": self.origin}, request)
         assert status == 200, body
-        told: dict[str, Any] = json.loads(body)
-        return told
+        answer: dict[str, Any] = json.loads(body)
+        return answer
 
     def end(self) -> int:
         """Wait until it has ended; its exit status."""
@@ -98,7 +98,7 @@ def children(pid: int) -> list[int]:
 
 
 @contextmanager
-def viewed(spec: str, folder: Path) -> Iterator[View]:
+def open_view(spec: str, folder: Path) -> Iterator[View]:
     """A network that is up, and its view."""
     network = RunningNetwork.create(
         build(spec), LINK, scheme="dr" if spec.startswith("dcell") else "ecmp"
@@ -118,7 +118,7 @@ def viewed(spec: str, folder: Path) -> Iterator[View]:
 @pytest.fixture(scope="module")
 def view(tmp_path_factory: pytest.TempPathFactory) -> Iterator[View]:
     """One for all tests; each mends what it breaks."""
-    with viewed("dcell:n=3,k=1", tmp_path_factory.mktemp("results")) as shown:
+    with open_view("dcell:n=3,k=1", tmp_path_factory.mktemp("results")) as shown:
         yield shown
 
 
@@ -210,12 +210,12 @@ def test_links_and_nodes_break_and_mend_and_a_path_is_what_packets_take(view: Vi
     assert view.do(do="fail", what="h0-h3", silent=True) == {}
     assert view.network.failed_links() == [link("h0-h3")]
     wait_until("h0's route", lambda: view.do(do="path", src="h0", dst="h4")["reason"])
-    told = view.do(do="node", node="s0.0")
-    assert told["node"] == "h0"
-    assert told["routes"]["10.0.1.0/24"] == []
-    assert told["links"] == ["h0-w0", "h0-h3"]
-    assert {one["node"] for one in told["neighbours"]} == {"h1", "h2", "h3"}
-    assert any("neighbour h3 down" in line for line in told["log"])
+    answer = view.do(do="node", node="s0.0")
+    assert answer["node"] == "h0"
+    assert answer["routes"]["10.0.1.0/24"] == []
+    assert answer["links"] == ["h0-w0", "h0-h3"]
+    assert {neighbour["node"] for neighbour in answer["neighbours"]} == {"h1", "h2", "h3"}
+    assert any("neighbour h3 down" in line for line in answer["log"])
     assert view.do(do="restore", what="h0-h3") == {}
     assert view.do(do="fail", what="h5") == {}
     assert len(view.network.failed_links()) == 2
@@ -241,9 +241,9 @@ def test_links_and_nodes_break_and_mend_and_a_path_is_what_packets_take(view: Vi
         ({"do": "fail", "what": ["h0"]}, "unknown request"),
         ({"do": "down"}, "unknown request"),
     ):
-        told = view.do(**request)
-        assert words in told["error"], told
-        assert "\n" not in told["error"]
+        answer = view.do(**request)
+        assert words in answer["error"], answer
+        assert "\n" not in answer["error"]
 
 
 @pytest.mark.kernel
@@ -253,12 +253,12 @@ def test_metrics_count_what_links_carry_and_need_the_token(view: View) -> None:
     def metrics() -> dict[tuple[str, str | None], int]:
         status, headers, body = view.ask("/metrics", view.bearer)
         assert (status, headers["Content-Type"]) == (200, CONTENT_TYPE)
-        return parsed(body.decode())
+        return parse(body.decode())
 
-    def routed() -> bool:
+    def has_routes() -> bool:
         return metrics().get(("weft_daemon_routes", 'node="h0"'), 0) > 0
 
-    wait_until("the daemons are read", routed)
+    wait_until("the daemons are read", has_routes)
     wait_until("the link is up", lambda: metrics()["weft_link_up", 'link="h0-h3"'] == 1)
     there = "weft_link_sent_bytes_total", 'link="h0-h3",from="h0",to="h3"'
     before = metrics()
@@ -274,7 +274,7 @@ def status_of(pid: int) -> dict[str, list[str]]:
     return {name: rest.split() for name, _, rest in (line.partition(":\t") for line in lines)}
 
 
-def ended(pid: int) -> bool:
+def has_ended(pid: int) -> bool:
     try:
         return status_of(pid)["State"][0] == "Z"
     except FileNotFoundError:
@@ -283,7 +283,7 @@ def ended(pid: int) -> bool:
 
 @pytest.mark.kernel
 def test_the_web_server_has_no_rights_and_all_ends_with_ctrl_c_or_the_run(tmp_path: Path) -> None:
-    with viewed("star:n=2", tmp_path) as first:
+    with open_view("star:n=2", tmp_path) as first:
         worker, server = first.processes()
         about = status_of(server)
         assert set(about["Uid"] + about["Gid"]) == {str(UNPRIVILEGED)}
@@ -294,17 +294,17 @@ def test_the_web_server_has_no_rights_and_all_ends_with_ctrl_c_or_the_run(tmp_pa
         assert about["NoNewPrivs"] == ["1"]
         limits = Path(f"/proc/{server}/limits").read_text().splitlines()
         for name in ("Max processes", "Max file size"):
-            found = next(line for line in limits if line.startswith(name))
-            assert found.removeprefix(name).split()[:2] == ["0", "0"]
+            limit = next(line for line in limits if line.startswith(name))
+            assert limit.removeprefix(name).split()[:2] == ["0", "0"]
         second = View(first.network, tmp_path)
         also = second.processes()
         second.process.send_signal(signal.SIGINT)
         assert second.end() == 130
-        wait_until("both have ended", lambda: all(map(ended, also)))
+        wait_until("both have ended", lambda: all(map(has_ended, also)))
         assert first.network.run.alive()
         first.network.down()
         assert first.process.wait(20) == 0
-        wait_until("both have ended", lambda: ended(worker) and ended(server))
+        wait_until("both have ended", lambda: has_ended(worker) and has_ended(server))
 
 
 PRIVATE = """
@@ -375,14 +375,15 @@ def test_events_reach_every_page_and_who_comes_later_is_told_what_happened(view:
     view.do(do="fail", what="h1-h6", silent=True)
     failed = {"event": "link", "link": "h1-h6", "state": "silent"}
     wait_until(
-        "the failure", lambda: [one for one in told_at_first(view) if failed.items() <= one.items()]
+        "the failure",
+        lambda: [event for event in told_at_first(view) if failed.items() <= event.items()],
     )
-    told = {one["event"]: one for one in told_at_first(view)}
-    assert told["network"]["run"] == view.network.run.id
-    assert len(told["daemons"]["daemons"]) == 12
-    assert len(told["load"]["links"]) == 18
-    assert told["now"]["at_s"] >= told["load"]["at_s"]
-    assert [one["link"] for one in told["history"]["events"] if one["event"] == "link"][
+    answer = {event["event"]: event for event in told_at_first(view)}
+    assert answer["network"]["run"] == view.network.run.id
+    assert len(answer["daemons"]["daemons"]) == 12
+    assert len(answer["load"]["links"]) == 18
+    assert answer["now"]["at_s"] >= answer["load"]["at_s"]
+    assert [event["link"] for event in answer["history"]["events"] if event["event"] == "link"][
         -1
     ] == "h1-h6"
     view.do(do="restore", what="h1-h6")
@@ -392,12 +393,12 @@ def told_at_first(view: View) -> list[dict[str, Any]]:
     """Return the events for a page that has just been opened."""
     connection = http.client.HTTPConnection(view.host, timeout=20)
     connection.request("GET", "/events", headers=view.bearer)
-    answer, found = connection.getresponse(), []
-    while not found or found[-1]["event"] != "history":
+    answer, lines = connection.getresponse(), []
+    while not lines or lines[-1]["event"] != "history":
         if (line := answer.readline()).startswith(b"data: "):
-            found.append(json.loads(line[6:]))
+            lines.append(json.loads(line[6:]))
     connection.close()
-    return found
+    return lines
 
 
 # How many nodes the hint of each server covers, with the pointer on that server.

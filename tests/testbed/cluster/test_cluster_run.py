@@ -25,7 +25,7 @@ from tests.testbed.cluster.machines_here import (
     machines_here,
     weft,
 )
-from tests.testbed.cluster.test_peer_channel import by_key_holder
+from tests.testbed.cluster.test_peer_channel import seal_words
 from weft.testbed.cluster.controller import LOG
 from weft.testbed.cluster.spread_run import SpreadRun
 from weft.testbed.linux import clock
@@ -219,7 +219,7 @@ def is_whole(state: dict[str, Any]) -> bool:
 
 
 @contextmanager
-def stopped(agent: int) -> Iterator[float]:
+def stop_agent(agent: int) -> Iterator[float]:
     """Stop an agent for a block; yield when that was."""
     nsenter = psutil.Process(agent).ppid()  # stops when its child does, and stays so
     os.kill(agent, signal.SIGSTOP)
@@ -235,7 +235,7 @@ def test_a_machine_that_does_not_run_for_a_while_comes_back(machines, name, paus
     up(name, machines)
     _, near, far = cut_link(name)
     first, second = machines.all
-    with stopped(second.agent()) as began_s:
+    with stop_agent(second.agent()) as began_s:
         wait_until(
             "the end of the late machine's link has no carrier",
             lambda: "NO-CARRIER" in flags(first, name, 1, near, far),
@@ -259,7 +259,7 @@ def test_a_machine_that_does_not_run_for_a_while_comes_back(machines, name, paus
 
 def test_a_machine_that_comes_back_too_late_removes_its_part(machines, name):
     up(name, machines)
-    with stopped(machines.all[1].agent()):
+    with stop_agent(machines.all[1].agent()):
         wait_until("it is dead", lambda: machine_states(name) == ["up", "dead"], timeout_s=60)
         assert machines.all[1].namespaces()
     wait_until("it has removed its part", lambda: not machines.all[1].left())
@@ -286,7 +286,7 @@ def test_messages_of_a_key_holder_stop_no_agent_and_take_no_link_for_good(machin
     agent = first.agent()
     malformed = [7, {}, [], ["m2"], ["m2", "m1", "4", 99, []], ["m2", "m1", 0, 1, [2**40]]]
     largest = [["m2", "m1", beat, 2**64 - 1, sorted(part.cut)] for beat in range(2**10)]
-    lines = "".join(f"{by_key_holder(words, key).hex()}\n" for words in [*malformed, *largest])
+    lines = "".join(f"{seal_words(words, key).hex()}\n" for words in [*malformed, *largest])
     program = [sys.executable, "-c", SEND, part.address, str(part.port + 1)]
     subprocess.run(second.enter(*program), input=lines, text=True, check=True)
     wait_until(

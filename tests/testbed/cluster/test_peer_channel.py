@@ -30,7 +30,7 @@ def near_and_far() -> tuple[PeerChannel, PeerChannel]:
     return near, far
 
 
-def by_key_holder(words: Any, key: bytes = KEY) -> bytes:
+def seal_words(words: Any, key: bytes = KEY) -> bytes:
     """Return a message with any content under the run's key."""
     body = json.dumps(words).encode().ljust(LENGTH - SEAL_BYTES)
     return hmac.digest(key, body, "sha256") + body
@@ -99,7 +99,7 @@ def test_what_was_said_before_or_to_another_or_without_the_key_does_not_count():
 )
 def test_what_a_key_holder_says_in_another_form_is_dropped_and_counted(words, reason):
     near, far = near_and_far()
-    assert near.open(by_key_holder(words)) is None
+    assert near.open(seal_words(words)) is None
     assert near.dropped == {reason: 1}
     assert near.open(far.seal("near", [3])) == ("far", {3})
 
@@ -119,12 +119,12 @@ def test_text_that_no_parser_likes_is_dropped(text):
 @pytest.mark.parametrize("number", [2**40, 2**64 - 1, 10**1000])
 def test_a_number_of_a_key_holder_is_worth_nothing_after_some_beats(beat, number):
     near, far = near_and_far()
-    assert near.open(by_key_holder(["far", "near", beat, number, [3, 5]])) == ("far", {3, 5})
+    assert near.open(seal_words(["far", "near", beat, number, [3, 5]])) == ("far", {3, 5})
     for _ in range(AHEAD + 1):
         near.beat += 1
         far.beat += 1
     assert near.open(far.seal("near", [])) == ("far", set())
-    assert near.open(by_key_holder(["far", "near", beat, number, [3, 5]])) is None
+    assert near.open(seal_words(["far", "near", beat, number, [3, 5]])) is None
 
 
 def test_a_peer_is_heard_again_before_it_is_taken_for_late():
@@ -163,7 +163,7 @@ WORDS = st.tuples(
 def test_no_message_raises_and_the_true_sender_is_believed_again(messages):
     near, far = near_and_far()
     for words in messages:
-        news = near.open(by_key_holder(words))
+        news = near.open(seal_words(words))
         assert news is None or (news[0] in ("far", "third") and news[1] <= {3, 5, 7})
     near.beat += AHEAD + 1
     far.beat += AHEAD + 1

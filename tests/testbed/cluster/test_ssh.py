@@ -42,7 +42,7 @@ def weft(machines: Machines, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def done(machines: Machines, *words: str) -> str:
+def weft_output(machines: Machines, *words: str) -> str:
     """Return what a weft command prints, which must succeed."""
     result = weft(machines, *words)
     assert result.returncode == 0, result.stderr
@@ -70,13 +70,13 @@ def carrier_is_up(machine: Machine, node: str, port: int) -> bool:
 
 
 def test_a_network_lives_and_dies_by_ssh(machines):
-    done(machines, *up(machines))
-    state = json.loads(done(machines, "status", "--json"))
+    weft_output(machines, *up(machines))
+    state = json.loads(weft_output(machines, "status", "--json"))
     assert all(row["converged"] for row in state["nodes"])
     first, second = machines.all
     node, peer, port = a_link_there(second)
     near, *_ = a_link_there(first)
-    done(machines, "exec", near, "--", "ping", "-c", "2", "-i", "0.2", "-W", "5", node)
+    weft_output(machines, "exec", near, "--", "ping", "-c", "2", "-i", "0.2", "-W", "5", node)
     # words survive the shell there, and the status its way back
     script = 'printf %s "$1"; exit 3'
     result = weft(machines, "exec", node, "--", "sh", "-c", script, "sh", "two  words * $HOME")
@@ -87,9 +87,9 @@ def test_a_network_lives_and_dies_by_ssh(machines):
     rest = subprocess.run(command, input="kept", capture_output=True, text=True, check=True)
     assert rest.stdout.splitlines()[1:] == ["kept"]  # after the time of the failure
     assert not carrier_is_up(second, node, port)
-    done(machines, "restore", f"{node}-{peer}")
+    weft_output(machines, "restore", f"{node}-{peer}")
     wait_until("the link is healthy", lambda: carrier_is_up(second, node, port))
-    done(machines, "down")
+    weft_output(machines, "down")
     machines.wait_until_empty()
 
 

@@ -142,8 +142,10 @@ def fabric(link: LinkSpec) -> Iterator[Fabric]:
 def set_mtu(network: RunningNetwork, node: int, port: int, mtu: int) -> None:
     """As `ip link set mtu` does, at one end of a link."""
     body = IFINFO.pack(0, 0, network.ifindex(node, port), 0, 0) + netlink.u32(IFLA_MTU, mtu)
-    with network.at(node) as at:
-        at.request([netlink.NetlinkMessage(netlink.RTM_NEWLINK, 0, body, f"ip link set mtu {mtu}")])
+    with network.at(node) as namespace:
+        namespace.request(
+            [netlink.NetlinkMessage(netlink.RTM_NEWLINK, 0, body, f"ip link set mtu {mtu}")]
+        )
 
 
 def checksum(header: bytes) -> int:
@@ -158,6 +160,7 @@ def packet(
     ttl: int = 64,
     fragment: int = 0,
     ports: tuple[int, int] = (1000, 2000),
+    src: int = 10 << 24,
     dst: int | None = None,
     to: bytes | None = None,
     options: bytes = b"",
@@ -165,13 +168,13 @@ def packet(
     tos: int = 0,
     id_: int = 7,
 ) -> bytes:
-    """An Ethernet frame from h0 to h3, or to the address `dst`."""
+    """An Ethernet frame from h0, or the address `src`, to h3, or to the address `dst`."""
     address = 10 << 24 | 1 << 8 | 1 if dst is None else dst
     length = 20 + len(options) + 20
     first = struct.pack(
         ">BBHHHBB", 0x45 + len(options) // 4, tos, length, id_, fragment, ttl, protocol
     )
-    rest = struct.pack(">II", 10 << 24, address) + options
+    rest = struct.pack(">II", src, address) + options
     header = first + struct.pack(">H", checksum(first + b"\0\0" + rest)) + rest
     return (
         (to or mac(LEAF, 0))
@@ -189,8 +192,8 @@ def test_a_packet_is_rewritten_and_its_time_to_live_is_less(slow: Fabric) -> Non
         (64, (without - wanted) % 0xFFFF) for wanted in (0xFEFF, 0xFFFF, 0xFEFE, 0xFF00, 0x0001)
     ]
     for ttl, id_ in [(64, 7), (2, 7), (255, 0), *carrying]:
-        given = packet(ttl=ttl, id_=id_)
-        action, got = slow.put_in(given)
+        frame = packet(ttl=ttl, id_=id_)
+        action, got = slow.put_in(frame)
         assert action == STOLEN  # redirected as a clone, since a test packet has a socket
         assert got[6:10] == mac(LEAF, 0)[:4]
         assert got[10:12] in [mac(LEAF, port)[4:] for port in UPLINKS]
@@ -198,11 +201,11 @@ def test_a_packet_is_rewritten_and_its_time_to_live_is_less(slow: Fabric) -> Non
         assert got[:6] == mac(spine, 0)
         assert got[22] == ttl - 1
         assert checksum(got[14:34]) == 0
-        assert got[26:] == given[26:]
+        assert got[26:] == frame[26:]
 
 
 @pytest.mark.parametrize(
-    "given",
+    "frame",
     [
         packet(ttl=1),
         packet(fragment=0x2000),
@@ -229,13 +232,13 @@ def test_a_packet_is_rewritten_and_its_time_to_live_is_less(slow: Fabric) -> Non
     ],
 )
 def test_what_it_does_not_understand_is_left_to_the_kernel_untouched(
-    slow: Fabric, given: bytes
+    slow: Fabric, frame: bytes
 ) -> None:
-    assert slow.put_in(given) == (OK, given)
+    assert slow.put_in(frame) == (OK, frame)
 
 
 @pytest.mark.parametrize(
-    ("given", "counts"),
+    ("frame", "counts"),
     [
         (packet(fragment=0x2000), 1),
         (packet(fragment=100), 1),
@@ -248,12 +251,12 @@ def test_what_it_does_not_understand_is_left_to_the_kernel_untouched(
     ids=["fragment", "last fragment", "options", "to the switch", "no route", "ttl 1", "whole"],
 )
 def test_what_the_kernel_sends_on_in_the_schemes_place_is_counted(
-    slow: Fabric, given: bytes, counts: int
+    slow: Fabric, frame: bytes, counts: int
 ) -> None:
     for spec, expected in (("rps", counts), ("ecmp", 0)):
         slow.plane.set_scheme(spec)
         before, total = slow.plane.counters()[LEAF, 0].bypassed, slow.plane.bypassed()
-        slow.put_in(given)
+        slow.put_in(frame)
         assert slow.plane.counters()[LEAF, 0].bypassed - before == expected
         assert slow.plane.bypassed() - total == expected
 
@@ -284,8 +287,8 @@ def test_a_port_that_there_is_not_is_never_sent_to(slow: Fabric) -> None:
     try:
         for group in kept:
             groups[group,] = (4, *[0] * CANDIDATES)
-        given = packet()
-        assert slow.put_in(given) == (OK, given)
+        frame = packet()
+        assert slow.put_in(frame) == (OK, frame)
     finally:
         for group, value in kept.items():
             groups[group,] = value
@@ -296,13 +299,13 @@ def test_flowlets_of_one_switch_are_no_others(slow: Fabric) -> None:
     flowlets = slow.plane._source.map("flowlets", "=I", "=QII")
     room = 1 << plane_program.flowlet_bits(len(slow.plane.switches))
 
-    def used() -> set[int]:
+    def used_slots() -> set[int]:
         return {slot for (slot,) in flowlets if flowlets[slot,][0]}
 
-    before = used()
+    before = used_slots()
     for source in range(50):
         slow.put_in(packet(ports=(source, 80)))
-    new = used() - before
+    new = used_slots() - before
     assert len(new) > 40
     assert {slot // room for slot in new} == {0}  # e0 is the first switch
 
@@ -310,11 +313,11 @@ def test_flowlets_of_one_switch_are_no_others(slow: Fabric) -> None:
 def test_a_flow_keeps_the_port_that_its_hash_says(slow: Fabric) -> None:
     seed = slow.plane.set_scheme("vlb", seed=5)[LEAF]
     for source in range(40):
-        given = packet(ports=(source, 80), protocol=6 if source % 2 else 17)
+        frame = packet(ports=(source, 80), protocol=6 if source % 2 else 17)
         before = slow.plane.counters()
-        slow.put_in(given)
-        raw = [int.from_bytes(given[at : at + 4], sys.byteorder) for at in (26, 30, 34)]
-        expected = selection.below(selection.flow_hash(seed, *raw, given[23]), 4)
+        slow.put_in(frame)
+        raw = [int.from_bytes(frame[at : at + 4], sys.byteorder) for at in (26, 30, 34)]
+        expected = selection.below(selection.flow_hash(seed, *raw, frame[23]), 4)
         assert slow.uplinks(before) == [int(i == expected) for i in range(4)]
 
 
@@ -382,10 +385,10 @@ def test_marking_begins_where_it_was_asked_to(slow: Fabric) -> None:
 def test_pings_and_traceroutes_work_through_every_scheme(fast: Fabric, spec: str) -> None:
     fast.plane.set_scheme(spec)
     assert ping(fast.network, all_pairs(fast.network), count=4, retries=2).lost == ()
-    (found,) = trace(fast.network, [(SRC, DST)])
-    assert found.reason is None
-    assert [found.nodes[i] for i in (0, 1, 3, 4)] == [SRC, LEAF, LEAF + 1, DST]
-    assert found.nodes[2] in range(LEAF + 2, LEAF + 6)
+    (route,) = trace(fast.network, [(SRC, DST)])
+    assert route.reason is None
+    assert [route.nodes[i] for i in (0, 1, 3, 4)] == [SRC, LEAF, LEAF + 1, DST]
+    assert route.nodes[2] in range(LEAF + 2, LEAF + 6)
 
 
 def test_packets_spread_as_each_scheme_says(fast: Fabric) -> None:
@@ -393,9 +396,9 @@ def test_packets_spread_as_each_scheme_says(fast: Fabric) -> None:
         fast.plane.set_scheme(spec)
         before = fast.plane.counters()
         table = ping(fast.network, [(SRC, DST)], count=200, interval_ms=0.5)
-        found = fast.uplinks(before)
-        assert sum(found) == sum(one.sent for one in table.pings) == 200
-        return found
+        ports = fast.uplinks(before)
+        assert sum(ports) == sum(result.sent for result in table.pings) == 200
+        return ports
 
     assert over("rr") == [50] * 4
     assert over("dmodk") == [0, 0, 0, 200]
@@ -514,7 +517,7 @@ def test_tcp_fills_a_queue_that_is_not_its_own(network: Callable[..., RunningNet
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
         counters = stack.enter_context(PortCounterReader(net))
 
-        def dropped() -> int:
+        def drop_count() -> int:
             for near, far in pairs:
                 with suppress(BlockingIOError):
                     near.send(bytes(1 << 18))
@@ -522,7 +525,7 @@ def test_tcp_fills_a_queue_that_is_not_its_own(network: Callable[..., RunningNet
                     far.recv(1 << 20)
             return counters.snapshot().ports[net.ifindex(LEAF, UPLINKS[3])].queue_drops
 
-        wait_until("a drop at e0's uplink", dropped)
+        wait_until("a drop at e0's uplink", drop_count)
 
 
 @pytest.mark.parametrize("reader", [reader for reader in READERS if reader != "kfunc"])
@@ -593,14 +596,14 @@ def test_a_link_whose_mtu_was_reduced_by_hand_loses_nothing_silently(
         assert plane.bypassed() > 0
         near.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO)
 
-        def refused() -> bool:
+        def is_refused() -> bool:
             try:
                 near.send(bytes(1200))
             except OSError as error:
                 return error.errno == errno.EMSGSIZE
             return False
 
-        wait_until("the sender knows the MTU", refused)
+        wait_until("the sender knows the MTU", is_refused)
 
 
 DEFAULT_RULE = "\tdefault:\n\t\treturn below(draw(choice), choice->n);\n"

@@ -141,15 +141,15 @@ def test_daemons_routes_carry_detours_around_a_failed_link(
     network: Callable[..., RunningNetwork], spec: str
 ) -> None:
     net = network(spec, FAST, scheme="valiant")
-    before = detoured(net)
+    before = detour_count(net)
     assert ping(net, all_pairs(net), count=1, retries=2).lost == ()
-    assert detoured(net) > before
+    assert detour_count(net) > before
     link = next(link for link in range(len(net.topology.links)) if net.topology.level[link] > 0)
     net.fail(net.topology.link_name(link))
     assert ping(net, all_pairs(net), count=1, retries=3).lost == ()
 
 
-def detoured(net: RunningNetwork) -> int:
+def detour_count(net: RunningNetwork) -> int:
     """Return how many packets have been sent to a waypoint."""
     with DataPlane.open(net) as plane:
         return sum(counts.moved for counts in plane.counters().values())

@@ -45,8 +45,8 @@ def test_every_scheme_carries_packets_along_shortest_paths(
         for scheme in set(registry.with_data_plane()) - {"lbsp"}:
             plane.set_scheme(scheme)
             assert ping(net, all_pairs(net), count=1, retries=2).lost == (), scheme
-            (found,) = trace(net, [(0, last)])
-            assert len(found.nodes) == len(at_hop), scheme
-            assert all(node in nodes for node, nodes in zip(found.nodes, at_hop, strict=True)), (
+            (route,) = trace(net, [(0, last)])
+            assert len(route.nodes) == len(at_hop), scheme
+            assert all(node in nodes for node, nodes in zip(route.nodes, at_hop, strict=True)), (
                 scheme
             )

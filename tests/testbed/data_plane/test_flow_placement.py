@@ -58,10 +58,10 @@ def slow() -> Iterator[Fabric]:
 def table(slow: Fabric) -> Iterator[SwitchFlows]:
     """The flows of e0, none at first; flows enter with their first data."""
     slow.plane.set_scheme("dar:elephant_kb=0", seed=1)
-    found = PlaneTables(slow.plane._source).flows(0)
-    yield found
-    for flow in found.read_all():
-        found.forget(flow)
+    flows = PlaneTables(slow.plane._source).flows(0)
+    yield flows
+    for flow in flows.read_all():
+        flows.forget(flow)
 
 
 def frame(
@@ -97,14 +97,14 @@ def flow_of(
     return FiveTuple(src, dst, protocol, ports[0] << 16 | ports[1])
 
 
-def leaves_by(on: Fabric, given: bytes, arrives: int = 0) -> int:
+def leaves_by(on: Fabric, frame_bytes: bytes, arrives: int = 0) -> int:
     """The port by which the program sends a frame."""
-    action, got = on.put_in(given, arrives)
+    action, got = on.put_in(frame_bytes, arrives)
     assert action == STOLEN
     return got[11]
 
 
-def hashed(on: Fabric, ports: tuple[int, int], *, protocol: int = UDP) -> int:
+def hashed_uplink(on: Fabric, ports: tuple[int, int], *, protocol: int = UDP) -> int:
     """The uplink of a flow that is not in the table, as daemons/routing/selection.py has it."""
     (seed,) = on.plane._layout.unpack(*on.plane._switches[0,])["seed"]
     words = [
@@ -121,13 +121,13 @@ def test_a_flow_enters_the_table_when_it_has_sent_enough_and_goes_by_its_hash_be
     slow.plane.set_scheme("dar:elephant_kb=3", seed=1)
     for at in range(20):
         ports = (5000 + at, 80)
-        given = frame(1000, ports=ports, protocol=protocol)
-        assert [leaves_by(slow, given) for _ in range(2)] == [
-            hashed(slow, ports, protocol=protocol)
+        frame_bytes = frame(1000, ports=ports, protocol=protocol)
+        assert [leaves_by(slow, frame_bytes) for _ in range(2)] == [
+            hashed_uplink(slow, ports, protocol=protocol)
         ] * 2
         assert flow_of(ports, protocol=protocol) not in table.read()
-        assert leaves_by(slow, given) == UPLINKS[0]  # h0's number, 0, modulo 4
-        assert leaves_by(slow, given) == UPLINKS[0]
+        assert leaves_by(slow, frame_bytes) == UPLINKS[0]  # h0's number, 0, modulo 4
+        assert leaves_by(slow, frame_bytes) == UPLINKS[0]
         noted = table.read()[flow_of(ports, protocol=protocol)]
         assert (noted.port, noted.bytes_) == (slow.network.ifindex(LEAF, UPLINKS[0]), 2000)
         assert noted.moved_ns == noted.queued_ns == 0
@@ -139,11 +139,11 @@ def test_a_flow_may_begin_where_its_hash_has_it(
     slow: Fabric, table: SwitchFlows, start: str
 ) -> None:
     slow.plane.set_scheme(f"dar:elephant_kb=0,start={start}", seed=1)
-    found = {}
+    ports = {}
     for at in range(40):
-        found[at] = leaves_by(slow, frame(ports=(at, 9)))
-        assert found[at] == hashed(slow, (at, 9))
-    assert set(found.values()) == set(UPLINKS)
+        ports[at] = leaves_by(slow, frame(ports=(at, 9)))
+        assert ports[at] == hashed_uplink(slow, (at, 9))
+    assert set(ports.values()) == set(UPLINKS)
     assert len(table.read()) == 40
 
 
@@ -155,7 +155,9 @@ def test_what_only_acknowledges_is_no_flow_but_follows_one(
     slow: Fabric, table: SwitchFlows
 ) -> None:
     for _ in range(5):
-        assert leaves_by(slow, frame(0, protocol=TCP)) == hashed(slow, (1000, 2000), protocol=TCP)
+        assert leaves_by(slow, frame(0, protocol=TCP)) == hashed_uplink(
+            slow, (1000, 2000), protocol=TCP
+        )
     assert not table.read()
     leaves_by(slow, frame(10, protocol=TCP))
     (before,) = table.read().values()
@@ -190,19 +192,22 @@ def test_packets_of_tcp_that_were_overtaken_do_not_tell_where_a_flow_comes(
     came = {"src": H3, "dst": H0, "protocol": TCP}
     port_of = {slow.network.ifindex(LEAF, port): port for port in UPLINKS}
 
-    def seen(arrives: int, sequence: int) -> tuple[int, bool]:
+    def table_entry(arrives: int, sequence: int) -> tuple[int, bool]:
         """The port that the table has after a packet, and whether that has changed just now."""
         leaves_by(slow, frame(arrives=arrives, sequence=sequence, **came), arrives)
         noted = table.read()[flow_of((1000, 2000), **came)]
         return port_of[noted.port], noted.moved_ns == noted.last_ns
 
     last = (1 << 32) - 150  # numbers begin anew after this packet
-    assert [seen(2, last), seen(5, last + 100), seen(2, last - 100), seen(2, last)] == [
-        (2, False), (5, True), (5, False), (5, False),
-    ]  # fmt: skip
-    assert seen(2, 50) == (2, True)
-    assert seen(5, last + 100) == (2, False)
-    assert seen(5, 50 - (1 << 24) + (1 << 32)) == (5, True)  # too far behind: of another connection
+    packets = ((2, last), (5, last + 100), (2, last - 100), (2, last))
+    entries = [table_entry(port, sequence) for port, sequence in packets]
+    assert entries == [(2, False), (5, True), (5, False), (5, False)]
+    assert table_entry(2, 50) == (2, True)
+    assert table_entry(5, last + 100) == (2, False)
+    assert table_entry(5, 50 - (1 << 24) + (1 << 32)) == (
+        5,
+        True,
+    )  # too far behind: of another connection
 
 
 def test_flows_that_cross_no_spine_are_not_in_the_table(slow: Fabric, table: SwitchFlows) -> None:
@@ -320,11 +325,11 @@ def test_a_spines_request_waits_in_the_queue_of_its_port_or_passes_it(
     def requests(name: str, kind: str) -> int:
         return daemon_files.ask(net.run.directory, name, "status")["protocol"]["ears"][kind]
 
-    def left() -> int:
+    def data_packets() -> int:
         port = counters(net, f"{spine}-eth0")
         return port.sent_packets - port.control_packets
 
-    before = left()
+    before = data_packets()
     Fabric(net, None, 0).fill(0, waits, 12)
     with sender(net, 0, 64) as first, sender(net, 3, 64) as second:
         for _ in range(40):
@@ -332,7 +337,7 @@ def test_a_spines_request_waits_in_the_queue_of_its_port_or_passes_it(
                 udp.sendto(bytes(1400), (dotted(net.topology.naming.address(host)), 9))
     wait_until("a request is sent", lambda: requests(spine, "sent"))
     wait_until("it arrives", lambda: requests(leaf, "heard"))
-    assert (left() - before >= waits) == (ears == "behind")
+    assert (data_packets() - before >= waits) == (ears == "behind")
 
 
 def test_a_ring_of_reports_goes_round_and_takes_no_more_than_it_holds() -> None:
@@ -361,16 +366,16 @@ def test_a_daemon_is_told_once_a_period_and_flows_that_are_silent_are_forgotten(
     noted = table.read()[flow_of((1, 1))]
     began_s = need.next_s(noted.last_ns / 1e9)
     placements.apply([SetFlowPort(flow_of((2, 2)), 4)])
-    (told,) = placements.look(began_s)
-    seen = {each.flow: each for each in told.flows}
+    (event,) = placements.look(began_s)
+    seen = {flow.flow: flow for flow in event.flows}
     assert seen[flow_of((1, 1))].port == UPLINKS[0]
     assert seen[flow_of((1, 1))].idle_s == pytest.approx(began_s - noted.last_ns / 1e9, abs=1e-6)
     assert seen[flow_of((1, 1))].rested_s > 1
     assert seen[flow_of((2, 2))].port == 4
     assert not placements.look(began_s + 0.0099)
     assert placements.look(began_s + 0.0101)
-    (told,) = placements.look(noted.last_ns / 1e9 + IDLE_S + 1)
-    assert not told.flows
+    (event,) = placements.look(noted.last_ns / 1e9 + IDLE_S + 1)
+    assert not event.flows
     assert not table.read()
 
 
@@ -393,21 +398,23 @@ def test_by_destination_a_new_flow_goes_where_others_to_its_host_go(
     assert [grown(at, src=H0) for at in range(2, 12)] == [UPLINKS[1]] * 10
     assert grown(1, src=H0, dst=H3 - 1) == UPLINKS[0]  # to another host
     # too little for the table
-    assert leaves_by(slow, frame(ports=(99, 1))) == hashed(slow, (99, 1))
+    assert leaves_by(slow, frame(ports=(99, 1))) == hashed_uplink(slow, (99, 1))
     placements.apply([SetFlowPort(flow_of((1, 1), src=H1), UPLINKS[3])])
     assert leaves_by(slow, frame(ports=(1, 1), src=H1)) == UPLINKS[3]
     # a daemon moves all of them, one by one
     assert leaves_by(slow, frame(ports=(2, 1))) == UPLINKS[1]
     assert [grown(at, src=H0) for at in range(20, 24)] == [UPLINKS[3]] * 4
-    held = table.read_all()
+    entries = table.read_all()
     shared = {to_destination(H3): ports[UPLINKS[3]], to_destination(H3 - 1): ports[UPLINKS[0]]}
-    assert {flow: noted.port for flow, noted in held.items() if flow not in table.read()} == shared
-    now = max(noted.last_ns for noted in held.values()) / 1e9
-    (told,) = placements.look(now)
-    assert {seen.flow for seen in told.flows} == table.read().keys()
-    assert len(told.flows) == 16
-    (told,) = placements.look(now + idle_s + 0.1)
-    assert not told.flows
+    assert {
+        flow: noted.port for flow, noted in entries.items() if flow not in table.read()
+    } == shared
+    now = max(noted.last_ns for noted in entries.values()) / 1e9
+    (event,) = placements.look(now)
+    assert {seen.flow for seen in event.flows} == table.read().keys()
+    assert len(event.flows) == 16
+    (event,) = placements.look(now + idle_s + 0.1)
+    assert not event.flows
     assert table.read_all().keys() == shared.keys()
     placements.look(now + idle_s + 0.2)
     assert not table.read_all()
@@ -445,9 +452,9 @@ def test_the_tables_of_all_switches_are_read_at_once(slow: Fabric, table: Switch
     for at, held in enumerate((table, tables.flows(7), tables.flows(7))):
         held.place(flow_of((at, 4)), 1, at)
     tables.flows(7).place(to_destination(H3), 1, 7)
-    found = tables.all_flows()
-    assert found[0] == table.read()
-    assert {flow: noted.moved_ns for flow, noted in found[7].items()} == {
+    flows = tables.all_flows()
+    assert flows[0] == table.read()
+    assert {flow: noted.moved_ns for flow, noted in flows[7].items()} == {
         flow_of((1, 4)): 1,
         flow_of((2, 4)): 2,
     }
@@ -462,12 +469,12 @@ def test_dars_rule_is_refused_over_routes_that_are_not_its_own() -> None:
     scheme_change.check("dar:p=1", "dar:elephant_kb=5")
     scheme_change.check("dar", "ttc")
     with pytest.raises(ValueError, match="links without a rate"):
-        RunningNetwork.create(*_unshaped(), scheme="dar:detect=queue")
+        RunningNetwork.create(*_network_without_rate(), scheme="dar:detect=queue")
     assert registry.rule("dar:detect=queue").asks_queues
     assert not registry.rule("dar").asks_queues
 
 
-def _unshaped() -> tuple:  # type: ignore[type-arg]
+def _network_without_rate() -> tuple:  # type: ignore[type-arg]
     from weft.topologies import build
 
     return build("clos:n=2,r=2,m=2"), None
@@ -499,7 +506,7 @@ def test_tcp_flows_at_048_of_the_rate_settle_and_leave_a_spine_that_dies(
             )
         )
 
-    def settled(but: str = "") -> bool:
+    def has_settled(but: str = "") -> bool:
         loads: dict[tuple[str, str, str], int] = {}
         for row in net.status()["flows"]:
             loads |= {
@@ -517,7 +524,7 @@ def test_tcp_flows_at_048_of_the_rate_settle_and_leave_a_spine_that_dies(
     thread = threading.Thread(target=send)
     thread.start()
     try:
-        wait_until("no link with more than two flows", settled)
+        wait_until("no link with more than two flows", has_settled)
         # The kernel's table may tell of a move before the daemon that is asked has counted it.  On
         # a busy machine a leaf's daemon may miss a spine for a moment and place flows anew, which
         # is no move.
@@ -526,7 +533,7 @@ def test_tcp_flows_at_048_of_the_rate_settle_and_leave_a_spine_that_dies(
         )
         if spec == "dar":  # queues tell nothing of counts
             net.fail("c1")
-            wait_until("the same, without c1", lambda: settled("c1"))
+            wait_until("the same, without c1", lambda: has_settled("c1"))
     finally:
         thread.join()
-    assert all(not one.error and one.received_bytes > 0 for one in done[0].results)
+    assert all(not result.error and result.received_bytes > 0 for result in done[0].results)

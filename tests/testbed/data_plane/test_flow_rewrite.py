@@ -36,27 +36,27 @@ TRACED = traceroute.PORTS[0] << 16 | traceroute.PORTS[1]
 AROUND = [0, 2, 8, 10, 6, 5]  # from server 0 to 5
 
 
-def expected(net, links, src, dst):
+def expected_paths(net, links, src, dst):
     """The path of each attempt of the traced flow, None where it does not arrive, with `links`
     dead."""
     network, address = net.topology.naming.network, net.topology.naming.address
     down = dead_channels(fail_links(net.topology, links), network)
     flow = tar.flow_hash(address(src), address(dst), UDP, TRACED)
-    found = []
+    paths = []
     for attempt in range(8):
         path, arrives = tar.route(
             network.rule, network.t, down, src, dst, flow=flow, attempt=attempt
         )
-        found.append(path if arrives else None)
-    return found
+        paths.append(path if arrives else None)
+    return paths
 
 
 def flows_of(net, src):
     """By destination, the traced flows as the daemon of `src` has them: (path, attempt)."""
-    told = control.status(net.identity.directory, f"h{src}")["protocol"]["flows"]
+    status = control.status(net.identity.directory, f"h{src}")["protocol"]["flows"]
     return {
         int(flow["destination"][1:]): ([int(name[1:]) for name in flow["path"]], flow["attempt"])
-        for flow in told
+        for flow in status
         if flow["protocol"] == UDP and tuple(flow["ports"]) == traceroute.PORTS
     }
 
@@ -68,18 +68,18 @@ def wrong(net, links, pairs):
     """
     traces = traceroute.trace(net, pairs, timeout_s=0.3)
     known = {src: flows_of(net, src) for src in {src for src, _ in pairs}}
-    found = []
-    for one in traces:
-        tried = expected(net, links, one.src, one.dst)
-        path, attempt = known[one.src].get(one.dst, ([], 0))
+    attempts = []
+    for trace in traces:
+        tried = expected_paths(net, links, trace.src, trace.dst)
+        path, attempt = known[trace.src].get(trace.dst, ([], 0))
         if not any(tried):
-            fits = one.reason is not None
+            fits = trace.reason is not None
         else:
-            fits = path == tried[attempt] and list(one.nodes) == path[: len(one.nodes)]
-            fits = fits and (one.reason is None or one.reason.startswith("no answer"))
+            fits = path == tried[attempt] and list(trace.nodes) == path[: len(trace.nodes)]
+            fits = fits and (trace.reason is None or trace.reason.startswith("no answer"))
         if not fits:
-            found.append((one, path, attempt))
-    return found
+            attempts.append((trace, path, attempt))
+    return attempts
 
 
 def test_every_flow_takes_the_path_that_its_probe_found_also_with_a_tenth_of_the_links_dead(
@@ -91,7 +91,7 @@ def test_every_flow_takes_the_path_that_its_probe_found_also_with_a_tenth_of_the
     )
     draw = random.Random(2)
     pairs = [tuple(draw.sample(range(net.topology.servers), 2)) for _ in range(100)]
-    assert not [one for one in traceroute.trace(net, pairs) if one.reason]
+    assert not [route for route in traceroute.trace(net, pairs) if route.reason]
     wait_until("probed paths", lambda: not wrong(net, [], pairs), every_s=0.2)
     dead = draw.sample(range(len(net.topology.links)), len(net.topology.links) // 10)
     for link in dead:
@@ -120,7 +120,7 @@ def tables(network):
     """A FiConn whose servers route by DR and to each neighbour, and the FlowRewriting of each."""
     net = network("ficonn:n=4,k=1", scheme="static")
     ccrdn = net.topology.naming.network
-    made, transit_maps = [], TransitMaps(transit_rewrite.ensure(net))
+    rewritings, transit_maps = [], TransitMaps(transit_rewrite.ensure(net))
     for server in range(net.topology.servers):
         neighbours = {
             node: port for port, nodes in net.topology.neighbours(server).items() for node in nodes
@@ -132,19 +132,19 @@ def tables(network):
             (first_octets.all_addresses(65 + node), (port, node))
             for node, port in neighbours.items()
         ]
-        with net.at(server) as held:
-            held.request([route(net, server, prefix, *hop) for prefix, hop in routes])
+        with net.at(server) as routes_socket:
+            routes_socket.request([route(net, server, prefix, *hop) for prefix, hop in routes])
         with netns.inside(net.netns(server)):
-            made.append(
+            rewritings.append(
                 FlowRewriting(
                     net.plan.address(server), netlink.Socket(), {}, transit_maps.at(server)
                 )
             )
-    yield net, made
+    yield net, rewritings
     transit_maps.close()
-    for one in made:
-        one._routes.close()
-        one.close()
+    for rewriting in rewritings:
+        rewriting._routes.close()
+        rewriting.close()
 
 
 def route(net, server, prefix, port, node):
@@ -164,22 +164,22 @@ def let(net, tables, path, protocol, ports):
 
 
 def test_a_flow_takes_its_path_and_others_of_the_same_servers_do_not(tables):
-    net, made = tables
+    net, rewritings = tables
     straight = [0, 4, 5]
-    flow = let(net, made, AROUND, UDP, TRACED)
+    flow = let(net, rewritings, AROUND, UDP, TRACED)
 
-    def taken(ports=traceroute.PORTS):
+    def traced_path(ports=traceroute.PORTS):
         return list(traceroute.trace(net, [(0, 5)], ports=ports)[0].nodes)
 
-    assert taken() == AROUND
-    assert taken((40000, traceroute.PORTS[1])) == straight
-    made[0].set([SetFlowRewrite(flow, None)])
-    assert taken() == straight
+    assert traced_path() == AROUND
+    assert traced_path((40000, traceroute.PORTS[1])) == straight
+    rewritings[0].set([SetFlowRewrite(flow, None)])
+    assert traced_path() == straight
 
 
 def test_flows_in_use_are_told_once_with_their_ports_if_they_have_any(tables):
-    net, made = tables
-    list(made[0].used())
+    net, rewritings = tables
+    list(rewritings[0].used())
     address = net.topology.naming.address
     with netns.inside(net.netns(0)):
         client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -188,16 +188,16 @@ def test_flows_in_use_are_told_once_with_their_ports_if_they_have_any(tables):
         for _ in range(3):
             client.sendto(b"x", (dotted(address(5)), 50000))
     ping(net, [(0, 5)], count=3)
-    assert sorted(event.flow for event in made[0].used()) == [
+    assert sorted(event.flow for event in rewritings[0].used()) == [
         FiveTuple(address(0), address(5), socket.IPPROTO_ICMP, 0),
         FiveTuple(address(0), address(5), UDP, 40000 << 16 | 50000),
     ]
-    assert list(made[4].used()) == []  # it passes them on
+    assert list(rewritings[4].used()) == []  # it passes them on
 
 
 def test_the_kernel_holds_the_rules_that_were_meant(tables):
-    net, made = tables
-    let(net, made, [0, 4, 5], UDP, TRACED)
+    net, rewritings = tables
+    let(net, rewritings, [0, 4, 5], UDP, TRACED)
     listed = subprocess.run(
         ["ip", "netns", "exec", net.plan.namespace(0), "nft", "list", "table", "ip", "weft"],
         capture_output=True,
@@ -212,8 +212,8 @@ def test_the_kernel_holds_the_rules_that_were_meant(tables):
 def test_what_a_flow_carries_comes_whole_also_with_options_and_in_fragments(tables, size, options):
     """The kernel computes the checksum of what leaves by a port without offloads, and whoever takes
     it checks it."""
-    net, made = tables
-    let(net, made, AROUND, UDP, 40000 << 16 | 50000)
+    net, rewritings = tables
+    let(net, rewritings, AROUND, UDP, 40000 << 16 | 50000)
     address = net.topology.naming.address
     with netns.inside(net.netns(0)):
         client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -233,8 +233,8 @@ def test_what_a_flow_carries_comes_whole_also_with_options_and_in_fragments(tabl
 
 
 def test_a_checksum_that_the_sender_computed_is_right_at_the_end(tables):
-    net, made = tables
-    let(net, made, AROUND, UDP, 40000 << 16 | 50000)
+    net, rewritings = tables
+    let(net, rewritings, AROUND, UDP, 40000 << 16 | 50000)
     address = net.topology.naming.address
     with netns.inside(net.netns(0)):
         raw = socket.socket(socket.AF_INET, socket.SOCK_RAW, UDP)

@@ -85,7 +85,9 @@ class Kernel:
 
     def note_ports(self, group: int, ports: tuple[int, ...]) -> None:
         """Packets that have looked up `group` take one of its ports now."""
-        self.taken += [(one, set(ports[: one.n])) for one in self.flights if one.group == group]
+        self.taken += [
+            (flight, set(ports[: flight.n])) for flight in self.flights if flight.group == group
+        ]
 
     def ports(self, switch: int, address: int) -> Ports:
         """The ports among which the packet's is chosen."""
@@ -105,14 +107,14 @@ class Kernel:
 
 
 def longest(table: dict[Prefix, Ports], address: int) -> Ports:
-    found = [prefix for prefix in table if prefix.holds(address)]
-    return table[max(found, key=lambda prefix: prefix.length)] if found else ()
+    prefixes = [prefix for prefix in table if prefix.holds(address)]
+    return table[max(prefixes, key=lambda prefix: prefix.length)] if prefixes else ()
 
 
-def without(groups: Groups, port: int) -> None:
+def remove_port(groups: Groups, port: int) -> None:
     """Remove `port` from every route."""
     table = groups.table().items()
-    groups.set({prefix: [one for one in ports if one != port] for prefix, ports in table})
+    groups.set({prefix: [other for other in ports if other != port] for prefix, ports in table})
 
 
 def some_ports(drawn: random.Random) -> Ports:
@@ -141,9 +143,9 @@ def test_packets_always_see_the_routes_that_were_set(seed: int) -> None:
                 }
                 groups[switch].replace(expected[switch])
             case 2:
-                without(groups[switch], port := drawn.randrange(1, 6))
+                remove_port(groups[switch], port := drawn.randrange(1, 6))
                 for prefix, ports in table.items():
-                    table[prefix] = tuple(one for one in ports if one != port)
+                    table[prefix] = tuple(other for other in ports if other != port)
             case 3:
                 prefix = drawn.choice(PREFIXES)
                 groups[switch].set({prefix: None})
@@ -176,7 +178,8 @@ def test_a_packet_on_its_way_takes_a_port_that_its_own_route_has_had(seed: int, 
             if ports := kernel.ports(0, address):
                 group = kernel.cache[0, address]
                 found = max(
-                    (one for one in table if one.holds(address)), key=lambda one: one.length
+                    (prefix_ for prefix_ in table if prefix_.holds(address)),
+                    key=lambda prefix_: prefix_.length,
                 )
                 kernel.flights.append(Flight(found, group, len(ports), set(ports)))
         flights = list(kernel.flights)
@@ -288,10 +291,10 @@ def test_what_changes_alike_for_all_routes_that_share_a_group_is_one_write() -> 
     groups = kernel.new(3)
     groups.set(dict.fromkeys(PREFIXES, (7, 8, 9)))
     before = kernel.groups.writes
-    without(groups, 8)
+    remove_port(groups, 8)
     assert kernel.ports(3, 10 << 24 | 5) == (7, 9)
     assert kernel.groups.writes == before + 1
-    without(groups, 8)
+    remove_port(groups, 8)
     groups.set(dict.fromkeys(PREFIXES, (9,)))
     assert kernel.ports(3, 10 << 24 | 5) == (9,)
     assert kernel.groups.writes == before + 2

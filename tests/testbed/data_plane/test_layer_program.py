@@ -43,11 +43,11 @@ OFF = {"layers": LAYERS, "gap_us": 1, "ecn_percent": 1, "ecn_rounds": 1}
 
 @contextmanager
 def brought_up(scheme: str, link: LinkSpec) -> Iterator[RunningNetwork]:
-    made = RunningNetwork.create(TOPOLOGY, link, scheme=scheme, packed=1)
+    network = RunningNetwork.create(TOPOLOGY, link, scheme=scheme, packed=1)
     try:
-        yield made
+        yield network
     finally:
-        made.down()
+        network.down()
 
 
 @pytest.fixture(scope="module")
@@ -81,9 +81,9 @@ def change() -> Iterator[Callable[..., LayerProgram]]:
 @contextmanager
 def udp(net: RunningNetwork, host: int) -> Iterator[socket.socket]:
     with netns.inside(net.netns(host)):
-        made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    with made:
-        yield made
+        sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with sender:
+        yield sender
 
 
 def since(program: LayerProgram, before: LayerCounts) -> LayerCounts:
@@ -112,9 +112,11 @@ def test_maps_and_kernels_hold_one_route_for_each_layer_and_router(fast: Running
         for router in range(18)
     ]
     for node, table in maps.items():
-        with fast.at(node) as socket_:
-            held = fib.routes(socket_)
-        assert {prefix: tuple(index for index, _ in hops) for prefix, hops in held.items()} == table
+        with fast.at(node) as opened:
+            routes = fib.routes(opened)
+        assert {
+            prefix: tuple(index for index, _ in hops) for prefix, hops in routes.items()
+        } == table
         own = Prefix(TOPOLOGY.naming.address(node - 18) & ~0xFF, 24)
         wanted = {
             prefix for prefix in layered if prefix.network & 0xFFFFFF != own.network & 0xFFFFFF
@@ -177,9 +179,9 @@ def test_applications_see_plain_addresses(
     assert "DIFFERENT" not in said
     # of a path that changes with every packet nothing is seen
     program.set(program.settings() | {"gap_us": 1 << 24})
-    (found,) = trace(fast, [(SRC, DST)])
-    assert found.nodes[-1] == DST
-    assert not found.reason
+    (route,) = trace(fast, [(SRC, DST)])
+    assert route.nodes[-1] == DST
+    assert not route.reason
     table = flows.run(
         fast,
         [Flow(0.0, SRC, DST, 300_000)],
@@ -227,17 +229,17 @@ def test_a_gap_draws_another_layer(
         for _ in range(200):
             clock.sleep(2e-6)  # under the virtual clock sending takes no time
             sender.sendto(b"x" * 100, ("10.0.17.0", 9001))
-    found = since(program, before)
-    assert found.gaps >= 199
-    assert all(packets > 10 for packets in found.packets[:LAYERS])
+    counts = since(program, before)
+    assert counts.gaps >= 199
+    assert all(packets > 10 for packets in counts.packets[:LAYERS])
     program.set(OFF | {"trigger": Trigger.GAP, "gap_us": 1 << 24})
     before = program.counters()
     with udp(fast, SRC) as sender:
         for _ in range(200):
             sender.sendto(b"x" * 100, ("10.0.17.0", 9001))
-    found = since(program, before)
-    assert found.gaps == 0
-    assert found.packets[0] >= 200
+    counts = since(program, before)
+    assert counts.gaps == 0
+    assert counts.packets[0] >= 200
 
 
 def test_flows_between_two_hosts_take_layers_in_turn(
@@ -252,9 +254,9 @@ def test_flows_between_two_hosts_take_layers_in_turn(
             with udp(fast, SRC) as sender:
                 for _ in range(10):
                     sender.sendto(b"x", ("10.0.17.0", 9002))
-            found = since(program, before)
-            assert (found.flows, sum(found.packets), max(found.packets)) == (1, 10, 10)
-            taken.append(found.packets.index(10))
+            counts = since(program, before)
+            assert (counts.flows, sum(counts.packets), max(counts.packets)) == (1, 10, 10)
+            taken.append(counts.packets.index(10))
     assert all((layer + 1) % LAYERS == after for layer, after in pairwise(taken))
 
 
@@ -282,7 +284,7 @@ def test_subflows_of_multipath_tcp_take_layers_in_turn(
         )
         assert table.unfinished == 0
         used = sum(packets > 0 for packets in since(program, before).packets)
-        (tcp,) = (one.tcp for one in table.results)
+        (tcp,) = (result.tcp for result in table.results)
         assert tcp
         assert min(tcp.subflows, LAYERS) <= used <= LAYERS
         if tcp.subflows > 1:
@@ -307,10 +309,10 @@ def test_congestion_draws_another_layer(
             slow, wanted, flows.FlowOptions(deadline_s=20.0, congestion_control="reno")
         )
         assert table.unfinished == 0
-        found = since(program, before)
-        assert (getattr(found, counter) > 0) == active
-        assert sum(found[2:]) == getattr(found, counter)
-        assert active or found.packets[0] == sum(found.packets)
+        counts = since(program, before)
+        assert (getattr(counts, counter) > 0) == active
+        assert sum(counts[2:]) == getattr(counts, counter)
+        assert active or counts.packets[0] == sum(counts.packets)
 
 
 def ask(net: RunningNetwork, src: int, dst: int, times: int) -> None:
@@ -342,10 +344,10 @@ def test_a_drained_flow_draws_another_layer_and_none_of_its_packets_is_late(
     before = program.counters()
     with Reordering(slow) as watched:
         ask(slow, src, dst, times=40)
-    found = since(program, before)
-    assert found.drains >= 39  # before each message but the first, and within long ones
-    assert sum(found[2:]) == found.drains
-    assert all(found.packets[:LAYERS])
+    counts = since(program, before)
+    assert counts.drains >= 39  # before each message but the first, and within long ones
+    assert sum(counts[2:]) == counts.drains
+    assert all(counts.packets[:LAYERS])
     assert watched.table.total("received") > 40 * 20
     assert watched.table.total("late") == 0
 
@@ -362,8 +364,8 @@ def test_layers_go_on_when_a_link_dies(
     near = TOPOLOGY.naming.name(way[1])
 
     def detours() -> int:
-        told = control.status(fast.run.directory, near)["protocol"]
-        return sum(layer["detours"] for layer in told["layers"])
+        status = control.status(fast.run.directory, near)["protocol"]
+        return sum(layer["detours"] for layer in status["layers"])
 
     wait_until("the layers leave the link", lambda: detours() > 0)
     wait_until("every pair answers", lambda: not ping(fast, PAIRS, timeout_s=0.3).lost)

@@ -31,33 +31,39 @@ def fabric(network: Callable[..., RunningNetwork]) -> RunningNetwork:
     return network(SMALL, LINK, "lbsp")
 
 
-def known(net: RunningNetwork, name: str) -> list[tuple[str, bool]]:
+def known_links(net: RunningNetwork, name: str) -> list[tuple[str, bool]]:
     """The links that a switch knows to be failed or degraded (True)."""
-    told = control.status(net.identity.directory, name)["protocol"]["failures"]
-    return [(each["link"], each["degraded"]) for each in told]
+    status = control.status(net.identity.directory, name)["protocol"]["failures"]
+    return [(failure["link"], failure["degraded"]) for failure in status]
 
 
-def sent(net: RunningNetwork) -> dict[tuple[str, int], int]:
+def sent_packets(net: RunningNetwork) -> dict[tuple[str, int], int]:
     """Packets that the program put into each port, by switch and port."""
     name = net.topology.naming.name
     with DataPlane.open(net) as plane:
-        return {(name(node), port): one.packets for (node, port), one in plane.counters().items()}
+        return {
+            (name(node), port): counts.packets for (node, port), counts in plane.counters().items()
+        }
 
 
-def between(net: RunningNetwork, before: dict[tuple[str, int], int], name: str) -> dict[int, int]:
+def sent_since(
+    net: RunningNetwork, before: dict[tuple[str, int], int], name: str
+) -> dict[int, int]:
     """Return what each port of a switch has sent since."""
-    return {port: now - before[at, port] for (at, port), now in sent(net).items() if at == name}
+    return {
+        port: now - before[at, port] for (at, port), now in sent_packets(net).items() if at == name
+    }
 
 
-def held(net: RunningNetwork, name: str) -> dict[Prefix, tuple[int, ...]]:
+def map_routes(net: RunningNetwork, name: str) -> dict[Prefix, tuple[int, ...]]:
     """The routes of a switch as the maps hold them, by port; those of its own hosts left out."""
     node = net.topology.naming.node(name)
-    of = {net.ifindex(node, port): port for port, *_ in net.topology.ports(node)}
+    port_of = {net.ifindex(node, port): port for port, *_ in net.topology.ports(node)}
     with DataPlane.open(net) as plane:
-        found = plane.groups[node].table()
+        table = plane.groups[node].table()
     return {
-        prefix: tuple(of[index] for index in ports)
-        for prefix, ports in found.items()
+        prefix: tuple(port_of[index] for index in ports)
+        for prefix, ports in table.items()
         if prefix.length < 32
     }
 
@@ -76,9 +82,9 @@ def test_each_destination_keeps_to_its_link_groups_in_turns(
         wait_until(
             "links carry packets", lambda pair=pair: not ping(net, pair, count=8).lost_fraction
         )
-        before = sent(net)
+        before = sent_packets(net)
         assert ping(net, pair, count=40).lost_fraction == 0
-        ups = between(net, before, "e0.0")
+        ups = sent_since(net, before, "e0.0")
         assert {port: ups[port] for port in range(4, 8)} == {
             4 + low: 20,
             6 + low: 20,
@@ -86,7 +92,7 @@ def test_each_destination_keeps_to_its_link_groups_in_turns(
             7 - low: 0,
         }
         for number in (low, low + 2):
-            ups = between(net, before, f"a0.{number}")
+            ups = sent_since(net, before, f"a0.{number}")
             assert {port: ups[port] for port in range(4, 8)} == {5: 10, 7: 10, 4: 0, 6: 0}
 
 
@@ -97,21 +103,23 @@ def test_a_failed_link_is_left_for_its_range_only_and_taken_again(
     shape = LbspShape(4, 2, 2)
     topology = fabric.topology
     failed = shape.link(*topology.links[topology.link("e3.1-a3.1")][[0, 2]].tolist())
-    sound = held(fabric, "e0.0")
+    sound = map_routes(fabric, "e0.0")
     fabric.fail("e3.1-a3.1", silent=silent)
     expected = table(shape, shape.position(topology.naming.node("e0.0")), [failed])
     wanted = {prefix: route.ports for prefix, route in expected.items()}
     assert wanted.keys() - sound.keys() == {Prefix(10 << 24 | 3 << 16 | 1 << 8, 24)}
-    wait_until("e0.0 leaves group 1 for e3.1", lambda: held(fabric, "e0.0") == wanted)
+    wait_until("e0.0 leaves group 1 for e3.1", lambda: map_routes(fabric, "e0.0") == wanted)
     wait_until(
         "all know",
-        lambda: all(known(fabric, n) == [("e3.1-a3.1", False)] for n in ("e3.1", "e2.0", "e1.1")),
+        lambda: all(
+            known_links(fabric, n) == [("e3.1-a3.1", False)] for n in ("e3.1", "e2.0", "e1.1")
+        ),
     )
     assert ping(fabric, all_pairs(fabric), count=2).lost_fraction == 0
     fabric.restore("e3.1-a3.1")
     fabric.wait_until_converged()
     wait_until(
-        "nobody avoids it", lambda: set(held(fabric, "e0.0").values()) == set(sound.values())
+        "nobody avoids it", lambda: set(map_routes(fabric, "e0.0").values()) == set(sound.values())
     )
     assert ping(fabric, all_pairs(fabric)).lost_fraction == 0
 
@@ -120,18 +128,20 @@ def test_a_link_that_is_said_to_be_degraded_carries_nothing_more(fabric: Running
     impair.set_rate(fabric, "a1.0-c0", 5 * Mbps)
     impair.report_degraded(fabric, "a1.0-c0")
     for name in ("a0.0", "a2.0", "e0.1", "e1.0"):
-        wait_until(f"{name} knows", lambda name=name: known(fabric, name) == [("a1.0-c0", True)])
+        wait_until(
+            f"{name} knows", lambda name=name: known_links(fabric, name) == [("a1.0-c0", True)]
+        )
 
     def carries_nothing() -> bool:
-        before = sent(fabric)
+        before = sent_packets(fabric)
         assert ping(fabric, all_pairs(fabric), count=2).lost_fraction == 0
-        return between(fabric, before, "a1.0")[2] == between(fabric, before, "c0")[1] == 0
+        return sent_since(fabric, before, "a1.0")[2] == sent_since(fabric, before, "c0")[1] == 0
 
     wait_until("a1.0-c0 carries nothing more", carries_nothing)
     impair.report_degraded(fabric, "a1.0-c0", degraded=False)
     wait_until(
         "nobody knows any more",
-        lambda: not any(known(fabric, name) for name in ("a1.0", "c0", "e3.1")),
+        lambda: not any(known_links(fabric, name) for name in ("a1.0", "c0", "e3.1")),
     )
 
 
@@ -158,9 +168,9 @@ def test_a_degraded_link_is_found_from_what_it_sends(
             congestion_control="cubic",
         ),
     )
-    assert ("e0.0-a0.1", True) in known(net, "e0.0")
+    assert ("e0.0-a0.1", True) in known_links(net, "e0.0")
     assert table.goodput_bps > 8 * Mbps  # more than the degraded link carries
-    assert all(slow == ("e0.0-a0.1", True) for slow in known(net, "e2.0"))
+    assert all(slow == ("e0.0-a0.1", True) for slow in known_links(net, "e2.0"))
 
 
 def test_crowded_link_groups_give_packets_away(network: Callable[..., RunningNetwork]) -> None:
@@ -170,9 +180,9 @@ def test_crowded_link_groups_give_packets_away(network: Callable[..., RunningNet
     shares = {}
     for states in (0, 1):
         net = network(SMALL, LINK, f"lbsp:states={states}")
-        before = sent(net)
+        before = sent_packets(net)
         run(net, flows, FlowOptions(deadline_s=3.0, congestion_control="cubic"))
-        ups = between(net, before, "e0.0")
+        ups = sent_since(net, before, "e0.0")
         shares[states] = ups[3] / (ups[2] + ups[3])
         net.down()
     assert shares[0] < 0.01  # what is for group 1 is only what answers
@@ -248,14 +258,14 @@ def test_packets_that_bypass_the_scheme_are_told_by_the_status(fabric: RunningNe
 def test_a_hash_of_the_flow_may_choose_instead(network: Callable[..., RunningNetwork]) -> None:
     """Section 3.4: many flows to one destination take both link groups."""
     net = network(SMALL, LINK, "lbsp:hash=1")
-    before = sent(net)
+    before = sent_packets(net)
     table = run(
         net,
         [Flow(0.0, 0, 8, 3000) for _ in range(32)],
         FlowOptions(deadline_s=20.0, congestion_control="cubic"),
     )
     assert table.unfinished == 0
-    ups = between(net, before, "e0.0")
+    ups = sent_since(net, before, "e0.0")
     assert min(ups[2], ups[3]) > 20
 
 
@@ -263,7 +273,9 @@ def test_a_daemon_that_died_is_left_alone_and_its_successor_takes_over(
     fabric: RunningNetwork,
 ) -> None:
     control.kill(fabric.run.directory, "a0.1")
-    wait_until("e0.0 leaves a0.1", lambda: held(fabric, "e0.0")[Prefix(10 << 24, 8)] == (2, 2))
+    wait_until(
+        "e0.0 leaves a0.1", lambda: map_routes(fabric, "e0.0")[Prefix(10 << 24, 8)] == (2, 2)
+    )
     assert ping(fabric, all_pairs(fabric)).lost_fraction == 0
     control.start(fabric.run.directory, "a0.1")
     fabric.wait_until_converged()

@@ -29,16 +29,16 @@ def differences(record: Record, layout: btf.StructLayout) -> list[str]:
         ours[name] = (begin, struct.calcsize(f"={code}"))
         begin += ours[name][1]
     theirs = {name: (field.offset, field.size) for name, field in layout.fields.items()}
-    found = [name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name)]
-    return sorted(found) + (["size"] if struct.calcsize(record.format) != layout.size else [])
+    names = [name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name)]
+    return sorted(names) + (["size"] if struct.calcsize(record.format) != layout.size else [])
 
 
 @pytest.mark.parametrize("name", READERS.values())
 def test_every_struct_is_the_same_in_both_languages(
     name: str, compiled: Callable[[Path], Path]
 ) -> None:
-    found = btf.layouts(compiled(BPF / name.replace(".o", ".c")))
-    assert {record.name: differences(record, found[record.name]) for record in RECORDS} == {
+    layouts = btf.layouts(compiled(BPF / name.replace(".o", ".c")))
+    assert {record.name: differences(record, layouts[record.name]) for record in RECORDS} == {
         record.name: [] for record in RECORDS
     }
 
@@ -88,8 +88,10 @@ def test_what_c_lays_out_otherwise_is_noticed(
     shutil.copy(BPF / "packet.h", tmp_path)
     program = tmp_path / "alone.bpf.c"
     program.write_text(ALONE)
-    found = btf.layouts(compiled(program))
-    assert [each for record in RECORDS for each in differences(record, found[record.name])] == said
+    layouts = btf.layouts(compiled(program))
+    assert [
+        difference for record in RECORDS for difference in differences(record, layouts[record.name])
+    ] == said
 
 
 def test_constants_are_the_same_in_both_languages() -> None:

@@ -34,7 +34,7 @@ def route(topology, settings, down, src, dst):
     return dfr.route(network.rule, network.t, settings, down, src, dst)
 
 
-def seen(topology, settings, down, src, dst):
+def visible_path(topology, settings, down, src, dst):
     """Return the part of the computed path that a trace shows.
 
     It ends at the first server that is passed a second time or that has no path back.
@@ -58,12 +58,12 @@ def wrong(net, settings, links, pairs):
     topology = net.topology
     down = dead_channels(fail_links(topology, links), topology.naming.network)
 
-    def as_computed(one):
-        nodes, arrives = seen(topology, settings, down, one.src, one.dst)
-        answered = nodes if arrives else nodes[: len(one.nodes)]
-        return (one.nodes, one.reason is None) == (answered, arrives)
+    def matches(route):
+        nodes, arrives = visible_path(topology, settings, down, route.src, route.dst)
+        answered = nodes if arrives else nodes[: len(route.nodes)]
+        return (route.nodes, route.reason is None) == (answered, arrives)
 
-    return [one for one in traceroute.trace(net, pairs, timeout_s=0.3) if not as_computed(one)]
+    return [route for route in traceroute.trace(net, pairs, timeout_s=0.3) if not matches(route)]
 
 
 def all_pairs(topology):
@@ -108,7 +108,7 @@ def test_packets_are_rerouted_beyond_the_scope_on_ficonn(network):
 
 
 @pytest.fixture
-def rerouted(network):
+def rerouted_net(network):
     """A network in which packets from server 0 to server 19 are rerouted at server 3."""
     net = network("dcell:n=4,k=1", scheme="dfr:b=0")
     net.fail("h3-h16")
@@ -116,20 +116,22 @@ def rerouted(network):
     return net
 
 
-def test_full_packets_and_longer_ones_and_tcp_and_udp_get_around(rerouted):
-    address = dotted(rerouted.topology.naming.address(19))
+def test_full_packets_and_longer_ones_and_tcp_and_udp_get_around(rerouted_net):
+    address = dotted(rerouted_net.topology.naming.address(19))
     for arguments in ("-M do -s 1472", "-s 4000"):
-        command = f"ip netns exec {rerouted.plan.namespace(0)} ping -c 1 -W 2 {arguments} {address}"
+        command = (
+            f"ip netns exec {rerouted_net.plan.namespace(0)} ping -c 1 -W 2 {arguments} {address}"
+        )
         done = subprocess.run(command.split(), capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
-    assert iperf(rerouted, 0, 19, IperfSpec(seconds=1)).goodput_bps > 1_000_000
-    with netns.inside(rerouted.netns(0)):
+    assert iperf(rerouted_net, 0, 19, IperfSpec(seconds=1)).goodput_bps > 1_000_000
+    with netns.inside(rerouted_net.netns(0)):
         client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    with netns.inside(rerouted.netns(19)):
+    with netns.inside(rerouted_net.netns(19)):
         server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     with client, server:
-        for each in (client, server):
-            each.settimeout(2)
+        for socket_ in (client, server):
+            socket_.settimeout(2)
         server.bind((address, 10))
         # in fragments, with a checksum over all of them
         client.sendto(b"weft" * 1000, (address, 10))
@@ -140,18 +142,20 @@ def test_full_packets_and_longer_ones_and_tcp_and_udp_get_around(rerouted):
             client.recv(10)
 
 
-def test_a_packet_that_is_rerouted_again_and_again_is_refused(rerouted):
+def test_a_packet_that_is_rerouted_again_and_again_is_refused(rerouted_net):
     """Where it reaches its proxy its address is changed, and once more, as that one has no way out
     for it either."""
-    topology = rerouted.topology
-    rerouted.fail("h7-h17")
+    topology = rerouted_net.topology
+    rerouted_net.fail("h7-h17")
     dead = [topology.link("h3-h16"), topology.link("h7-h17")]
     down = dead_channels(fail_links(topology, dead), topology.naming.network)
     path, arrives = route(topology, Dfr(b=0), down, 0, 19)
     assert (path, arrives) == ([0, 4, 0, 4], False)
     address = dotted(topology.naming.address(19))
     # With one hop more than it may make: who let it go on would have it die of that.
-    command = f"ip netns exec {rerouted.plan.namespace(0)} ping -c 1 -W 2 -t {len(path)} {address}"
+    command = (
+        f"ip netns exec {rerouted_net.plan.namespace(0)} ping -c 1 -W 2 -t {len(path)} {address}"
+    )
 
     def says():
         return subprocess.run(command.split(), capture_output=True, text=True, check=False).stdout
@@ -162,45 +166,55 @@ def test_a_packet_that_is_rerouted_again_and_again_is_refused(rerouted):
     )
 
 
-def test_its_own_addresses_are_left_alone(rerouted):
-    for address in ("127.0.0.1", dotted(rerouted.topology.naming.address(0))):
-        command = f"ip netns exec {rerouted.plan.namespace(0)} ping -c 1 -W 2 {address}"
+def test_its_own_addresses_are_left_alone(rerouted_net):
+    for address in ("127.0.0.1", dotted(rerouted_net.topology.naming.address(0))):
+        command = f"ip netns exec {rerouted_net.plan.namespace(0)} ping -c 1 -W 2 {address}"
         assert subprocess.run(command.split(), capture_output=True, check=False).returncode == 0
 
 
-def test_the_kernel_holds_what_was_meant(rerouted):
+def test_the_kernel_holds_what_was_meant(rerouted_net):
     listed = subprocess.run(
-        ["ip", "netns", "exec", rerouted.plan.namespace(3), "nft", "list", "table", "ip", "weft"],
+        [
+            "ip",
+            "netns",
+            "exec",
+            rerouted_net.plan.namespace(3),
+            "nft",
+            "list",
+            "table",
+            "ip",
+            "weft",
+        ],
         capture_output=True,
         text=True,
         check=True,
     ).stdout
     assert "type filter hook input priority mangle; policy accept;" in listed
-    told = control.status(rerouted.run.directory, "h3")["protocol"]
-    assert told["rerouted"] == ["64.0.4.0/24"]
+    status = control.status(rerouted_net.run.directory, "h3")["protocol"]
+    assert status["rerouted"] == ["64.0.4.0/24"]
 
 
 def test_packets_find_a_way_around_a_link_that_died_in_silence(network):
     net = network("dcell:n=4,k=1", scheme="dfr:b=0")
-    (one,) = traceroute.trace(net, [(0, 19)])
-    near, far = next(hop for hop in pairwise(one.nodes) if hop[0] // 4 != hop[1] // 4)
+    (route,) = traceroute.trace(net, [(0, 19)])
+    near, far = next(hop for hop in pairwise(route.nodes) if hop[0] // 4 != hop[1] // 4)
     net.fail(f"h{near}-h{far}", silent=True)
     wait_until("a way around", lambda: not ping(net, [(0, 19)], timeout_s=0.3).lost)
-    assert traceroute.trace(net, [(0, 19)])[0].nodes != one.nodes
+    assert traceroute.trace(net, [(0, 19)])[0].nodes != route.nodes
 
 
 def test_a_change_that_is_refused_leaves_all_as_it_was(spare_netns):
     with netns.inside(spare_netns.fd):
         routes = netlink.Socket()
-        made = prefix_rewrite.PrefixRewriting(
+        rewriting = prefix_rewrite.PrefixRewriting(
             10 << 24 | 1, [64, 65], 32, routes, TransitRewriting({(0,): (0, 0)}, {}, {}, 0)
         )
-    with closing(routes), closing(made):
+    with closing(routes), closing(rewriting):
         half, all_of_it = Prefix(64 << 24, 9), Prefix(64 << 24, 8)
-        made.set([SetPrefixRewrite(half, 65)])
+        rewriting.set([SetPrefixRewrite(half, 65)])
         with pytest.raises(netlink.NetlinkError, match=r"nft add element ip weft octets \{ 64"):
-            made.set([SetPrefixRewrite(all_of_it, 65)])
-        made.set([SetPrefixRewrite(half, None)])  # and now it is made as well
+            rewriting.set([SetPrefixRewrite(all_of_it, 65)])
+        rewriting.set([SetPrefixRewrite(half, None)])  # and now it is made as well
 
 
 def test_two_changes_one_after_the_other_are_one():

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.kernel
 
 
 @pytest.fixture
-def steered(network):
+def steered_net(network):
     """A DCell whose servers route all ways and steer nothing yet, and the SourceRewriting of
     each."""
     net = network("dcell:n=4,k=1", scheme="static")
@@ -43,8 +43,10 @@ def steered(network):
                 with netns.inside(net.netns(server)):
                     kept = stack.enter_context(closing(netlink.Socket()))
                     ways = proxy_addresses.ways(ccrdn)
-                    made = source_rewrite.SourceRewriting(net.plan.address(server), ways, kept, {})
-                    found.append(stack.enter_context(closing(made)))
+                    rewriting = source_rewrite.SourceRewriting(
+                        net.plan.address(server), ways, kept, {}
+                    )
+                    found.append(stack.enter_context(closing(rewriting)))
         yield net, found
 
 
@@ -63,21 +65,21 @@ def steer_by(net, src, dst, copy):
 
 
 def the_path(net, src, dst):
-    (found,) = traceroute.trace(net, [(src, dst)])
-    return list(found.nodes), found.reason
+    (route,) = traceroute.trace(net, [(src, dst)])
+    return list(route.nodes), route.reason
 
 
-def test_a_packet_takes_the_way_it_is_steered_and_each_hop_can_be_seen(steered):
-    net, steering = steered
+def test_a_packet_takes_the_way_it_is_steered_and_each_hop_can_be_seen(steered_net):
+    net, steering = steered_net
     network = net.topology.naming.network
     for copy in (-1, 1, 2, 3):
         steering[0].set([steer_by(net, 0, 19, copy)] if copy >= 0 else [])
         assert the_path(net, 0, 19) == (proxy.route(network.rule, network.t, 0, 19, copy), None)
 
 
-def test_only_the_source_steers(steered):
+def test_only_the_source_steers(steered_net):
     """Server 0 steers its packets for 19; those that pass it go by DR."""
-    net, steering = steered
+    net, steering = steered_net
     network = net.topology.naming.network
     near = network.peer(0, 1)  # its packets for server 1's cell neighbours come through server 0
     steering[0].set([steer_by(net, 0, 19, 2)])
@@ -85,8 +87,8 @@ def test_only_the_source_steers(steered):
     assert the_path(net, 19, 0)[0] == proxy.route(network.rule, network.t, 19, 0, -1)
 
 
-def test_taking_it_back_leads_to_dr(steered):
-    net, steering = steered
+def test_taking_it_back_leads_to_dr(steered_net):
+    net, steering = steered_net
     network = net.topology.naming.network
     steering[0].set([steer_by(net, 0, 19, 1)])
     steering[0].set(
@@ -95,8 +97,8 @@ def test_taking_it_back_leads_to_dr(steered):
     assert the_path(net, 0, 19)[0] == proxy.route(network.rule, network.t, 0, 19, -1)
 
 
-def test_a_full_packet_passes_and_a_longer_one_in_pieces(steered):
-    net, steering = steered
+def test_a_full_packet_passes_and_a_longer_one_in_pieces(steered_net):
+    net, steering = steered_net
     steering[0].set([steer_by(net, 0, 19, 2)])
     address = dotted(net.topology.naming.address(19))
     for arguments in ("-M do -s 1472", "-s 4000"):
@@ -105,8 +107,8 @@ def test_a_full_packet_passes_and_a_longer_one_in_pieces(steered):
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_what_is_used_is_told_once_and_by_its_own_address(steered):
-    net, steering = steered
+def test_what_is_used_is_told_once_and_by_its_own_address(steered_net):
+    net, steering = steered_net
     list(steering[0].used())
     ping(net, [(0, 19), (0, 7)], count=3)
     assert sorted(event.destination for event in steering[0].used()) == [
@@ -114,8 +116,8 @@ def test_what_is_used_is_told_once_and_by_its_own_address(steered):
     ]
 
 
-def test_a_refused_packet_is_told_by_its_own_address(steered):
-    net, steering = steered
+def test_a_refused_packet_is_told_by_its_own_address(steered_net):
+    net, steering = steered_net
     change = steer_by(net, 0, 19, 2)
     steering[0].set([change])
     path, _ = the_path(net, 0, 19)
@@ -127,8 +129,8 @@ def test_a_refused_packet_is_told_by_its_own_address(steered):
     assert list(steering[0].refused()) == [Refused(net.topology.naming.address(19))]
 
 
-def test_udp_gets_through_with_right_checksums_and_errors_reach_their_socket(steered):
-    net, steering = steered
+def test_udp_gets_through_with_right_checksums_and_errors_reach_their_socket(steered_net):
+    net, steering = steered_net
     steering[0].set([steer_by(net, 0, 19, 2)])
     address = dotted(net.topology.naming.address(19))
     with netns.inside(net.netns(19)):
@@ -149,8 +151,8 @@ def test_udp_gets_through_with_right_checksums_and_errors_reach_their_socket(ste
             client.recv(10)
 
 
-def test_the_kernel_holds_the_rules_that_were_meant(steered):
-    net, steering = steered
+def test_the_kernel_holds_the_rules_that_were_meant(steered_net):
+    net, steering = steered_net
     steering[0].set([steer_by(net, 0, 19, 2)])
     listed = subprocess.run(
         ["ip", "netns", "exec", net.plan.namespace(0), "nft", "list", "table", "ip", "weft"],
@@ -182,14 +184,14 @@ def test_loads_are_what_ports_have_sent(network):
     with netns.inside(net.netns(0)):
         routes = netlink.Socket()
         end = net.plan.ends[0][0]
-        one = source_rewrite.SourceRewriting(net.plan.address(0), 1, routes, {end.ifindex: 0})
-    with closing(routes), closing(one):
+        rewriting = source_rewrite.SourceRewriting(net.plan.address(0), 1, routes, {end.ifindex: 0})
+    with closing(routes), closing(rewriting):
         before = routes.link_counters()[end.ifindex][3]
-        assert one.loads(100.0) == {0: 0}
+        assert rewriting.loads(100.0) == {0: 0}
         ping(net, [(0, 1)], count=20, interval_ms=1)
-        assert one.loads(100.1) == {}
+        assert rewriting.loads(100.1) == {}
         sent_bits = (routes.link_counters()[end.ifindex][3] - before) * 8
-        assert one.loads(102.0) == {0: sent_bits // 2000}
+        assert rewriting.loads(102.0) == {0: sent_bits // 2000}
 
 
 @pytest.mark.parametrize("spec", ["dcell:n=4,k=1", "beta-dcell:n=5,k=1"])
@@ -203,32 +205,32 @@ def test_daemons_steer_every_pair_by_the_path_that_they_chose(network, spec):
     ]
     pairs = [(src, dst) for src, dst in pairs if proxy.parting(ccrdn.t, src, dst).level]
 
-    def chosen():
-        found = {}
+    def choices():
+        numbers = {}
         for src in {src for src, _ in pairs}:
-            told = control.status(net.identity.directory, f"h{src}")["protocol"]["destinations"]
+            status = control.status(net.identity.directory, f"h{src}")["protocol"]["destinations"]
             for dst in (dst for at, dst in pairs if at == src):
-                if f"h{dst}" not in told or not told[f"h{dst}"]["connected"]:
+                if f"h{dst}" not in status or not status[f"h{dst}"]["connected"]:
                     return None
-                found[src, dst] = told[f"h{dst}"]["proxy"]
-        return found
+                numbers[src, dst] = status[f"h{dst}"]["proxy"]
+        return numbers
 
     assert not ping(net, pairs, retries=2).lost
-    wait_until("answers", chosen)
+    wait_until("answers", choices)
     ping(net, pairs)
 
-    def as_chosen():
-        before, traces, after = chosen(), traceroute.trace(net, pairs), chosen()
+    def wrong_pairs():
+        before, traces, after = choices(), traceroute.trace(net, pairs), choices()
         if before is None or before != after:
             return None  # a daemon has changed its mind meanwhile
         return [
-            one
-            for one in traces
-            if list(one.nodes)
-            != proxy.route(ccrdn.rule, ccrdn.t, one.src, one.dst, after[one.src, one.dst])
+            trace
+            for trace in traces
+            if list(trace.nodes)
+            != proxy.route(ccrdn.rule, ccrdn.t, trace.src, trace.dst, after[trace.src, trace.dst])
         ] or "all"
 
-    assert wait_until("a moment without changes", as_chosen) == "all"
+    assert wait_until("a moment without changes", wrong_pairs) == "all"
 
 
 def test_packets_find_a_way_around_a_link_that_died_in_silence(network):

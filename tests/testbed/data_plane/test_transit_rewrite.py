@@ -49,13 +49,13 @@ def test_prefixes_change_all_at_once_and_nothing_old_is_left(maps):
     transit = TransitRewriting(*maps, 3)
     transit.begin(OctetKey.PREFIX)
     found = []
-    for one in (maps[0], maps[2]):
-        one.look = lambda: found.append(octets(maps))
+    for entries in (maps[0], maps[2]):
+        entries.look = lambda: found.append(octets(maps))
     first, second = {ALL: 81}, {ALL: 82, PART: 83}
     for wanted in (first, second, {}):
         transit.set_prefixes(wanted)
         assert octets(maps) == wanted
-    assert all(one in ({}, first, second) for one in found)
+    assert all(entries in ({}, first, second) for entries in found)
     assert maps[2] == {}
 
 

@@ -139,13 +139,13 @@ def address(host: int, network: RunningNetwork) -> tuple[str, int]:
     return dotted(network.topology.naming.address(host)), PORT
 
 
-def received(receiver: socket.socket, count: int) -> list[tuple[int, int, int, int]]:
+def datagrams(receiver: socket.socket, count: int) -> list[tuple[int, int, int, int]]:
     """Of each of `count` datagrams its first two bytes, its length and its code point."""
-    found = []
+    rows = []
     for _ in range(count):
         payload, extra, _, _ = receiver.recvmsg(2000, 64)
-        found.append((payload[0], payload[1], len(payload), extra[0][2][0] >> 2))
-    return found
+        rows.append((payload[0], payload[1], len(payload), extra[0][2][0] >> 2))
+    return rows
 
 
 def ports(network: RunningNetwork) -> dict[tuple[int, int], PortCounters]:
@@ -170,18 +170,20 @@ def test_two_senders_lose_payload_but_no_header(
         for number in range(20):
             for each, sender in enumerate(senders):
                 sender.sendto(bytes([each, number]) + bytes(PAYLOAD - 2), address(0, star))
-        found = received(receiver, 40)
+        rows = datagrams(receiver, 40)
         trimmed = plane.counters()[3, 0].trimmed - before
-    assert sorted(one[:2] for one in found) == [
+    assert sorted(row[:2] for row in rows) == [
         (each, number) for each in (0, 1) for number in range(20)
     ]
-    headers = [one for one in found if one[2] != PAYLOAD]
-    assert {one[2:] for one in headers} == {(packets.HEADER_BYTES - 42, packets.TRIMMED_AT_HOST)}
+    headers = [row for row in rows if row[2] != PAYLOAD]
+    assert {header[2:] for header in headers} == {
+        (packets.HEADER_BYTES - 42, packets.TRIMMED_AT_HOST)
+    }
     assert 0 < len(headers) == trimmed < 40
-    assert {one[3] for one in found} == {packets.TRIMMABLE, packets.TRIMMED_AT_HOST}
-    first = next(at for at, one in enumerate(found) if one[2] != PAYLOAD)
+    assert {row[3] for row in rows} == {packets.TRIMMABLE, packets.TRIMMED_AT_HOST}
+    first = next(at for at, row in enumerate(rows) if row[2] != PAYLOAD)
     # it overtook data
-    assert any(one[2] == PAYLOAD and one[1] < found[first][1] for one in found[first:])
+    assert any(row[2] == PAYLOAD and row[1] < rows[first][1] for row in rows[first:])
     assert all(
         port.unexplained_drops == port.queue_drops == port.header_drops == 0
         for port in ports(star).values()
@@ -213,7 +215,7 @@ def test_headers_have_ten_times_the_share(
         data.sendto(bytes([1]) + bytes(PAYLOAD - 1), address(0, star))
     for _ in range(150):
         control.sendto(bytes([2]) + bytes(21), address(0, star))
-    order = "".join(str(one[0]) for one in received(receiver, 170))
+    order = "".join(str(datagram[0]) for datagram in datagrams(receiver, 170))
     runs = [len(run) for run in order.split("1") if run]
     assert 8 <= sorted(runs)[len(runs) // 2] <= 12, order
 
@@ -228,46 +230,46 @@ def test_other_packets_are_as_ever(star: RunningNetwork, udp: Callable[..., sock
         for number in range(10):
             for each, sender in enumerate(senders):
                 sender.sendto(bytes([each, number]) + bytes(length - 2), address(0, star))
-        assert {one[2:] for one in received(receiver, 20)} == {(length, code_point)}
+        assert {datagram[2:] for datagram in datagrams(receiver, 20)} == {(length, code_point)}
 
 
 @pytest.mark.kernel
 def test_packets_before_a_port_without_its_queue_of_data_are_counted(
     network: Callable[..., RunningNetwork],
 ) -> None:
-    one = network("star:n=3", LINK, "rps")
-    (_, _, end), *_ = (ends for ends in one.both_ends(one.topology.link("h0-r0")) if ends[0] == 3)
-    with one.at(3) as requests:
+    net = network("star:n=3", LINK, "rps")
+    (_, _, end), *_ = (ends for ends in net.both_ends(net.topology.link("h0-r0")) if ends[0] == 3)
+    with net.at(3) as requests:
         requests.request([tc.fifo(end, tc.ROOT, 0, 100, flags=netlink.REPLACE)])
-    with netns.inside(one.netns(1)):
+    with netns.inside(net.netns(1)):
         sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     with sender:
         sender.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, packets.TRIMMABLE << 2)
         for _ in range(5):
-            sender.sendto(bytes(PAYLOAD), address(0, one))
-    wait_until("five packets are counted", lambda: untrimmed(one) == 5)
+            sender.sendto(bytes(PAYLOAD), address(0, net))
+    wait_until("five packets are counted", lambda: untrimmed_count(net) == 5)
 
 
-def untrimmed(network: RunningNetwork) -> int:
+def untrimmed_count(network: RunningNetwork) -> int:
     return network.status()["trimming"]["untrimmed_packets"]
 
 
 @pytest.mark.kernel
 def test_a_full_queue_of_headers_is_counted_apart(network: Callable[..., RunningNetwork]) -> None:
-    one = network(
+    net = network(
         "star:n=3",
         LinkSpec(rate_bps=Mbps, queue_packets=250, trim_packets=2, header_packets=3),
         "rps",
     )
-    assert ports(one)[3, 0].header_drops == 0
-    with netns.inside(one.netns(1)):
+    assert ports(net)[3, 0].header_drops == 0
+    with netns.inside(net.netns(1)):
         sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     with sender:
         sender.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, packets.CONTROL << 2)
         sender.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, tc.HEADER_PRIORITY)
         for _ in range(40):
-            sender.sendto(bytes(200), address(0, one))
-    host = ports(one)[1, 0]
+            sender.sendto(bytes(200), address(0, net))
+    host = ports(net)[1, 0]
     assert host.header_drops > 0
     assert host.header_drops + host.sent_packets + host.waiting_packets == 40
     assert host.queue_drops == host.unexplained_drops == 0
@@ -278,22 +280,22 @@ def test_what_the_kernel_holds_is_what_was_planned(star: RunningNetwork) -> None
     read_back.check(star)
     with star.at(3) as at:
         assert tc.shapes(at)[star.ifindex(3, 0)] == tc.DeviceDisciplines(Mbps, 250, None, 200)
-    found = RunningNetwork.open(star.run.id)
+    network = RunningNetwork.open(star.run.id)
     try:
-        assert found.plan.link == LINK
-        impair.set_rate(found, "h2-r0", 500_000)
+        assert network.plan.link == LINK
+        impair.set_rate(network, "h2-r0", 500_000)
         with star.at(3) as at:
             assert tc.shapes(at)[star.ifindex(3, 2)] == tc.DeviceDisciplines(
                 500_000, 250, None, 200
             )
-        impair.set_rate(found, "h2-r0", Mbps)
+        impair.set_rate(network, "h2-r0", Mbps)
         with pytest.raises(ValueError, match="ecmp leaves packets to the kernel, which trims none"):
-            found.change_scheme("ecmp")
-        found.change_scheme("rps")
-        with DataPlane.open(found) as plane:
+            network.change_scheme("ecmp")
+        network.change_scheme("rps")
+        with DataPlane.open(network) as plane:
             assert plane.trims
     finally:
-        found.close()
+        network.close()
 
 
 @pytest.mark.kernel

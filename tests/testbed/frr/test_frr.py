@@ -37,13 +37,13 @@ def plan(spec):
 def bgp_sessions(routing, node):
     """(own AS, own address, peer's AS, peer's address) of each session that `node` is told of."""
     words = [line.split() for line in routing.lines(node)]
-    own_as = next(each[2] for each in words if each[:2] == ["router", "bgp"])
+    own_as = next(line[2] for line in words if line[:2] == ["router", "bgp"])
     own = {
         dotted(routing.address(node, end).network ^ 1): routing.address(node, end)
         for end in routing.links(node).values()
     }
     peers = [
-        (each[1], each[3]) for each in words if each[0] == "neighbor" and each[2] == "remote-as"
+        (line[1], line[3]) for line in words if line[0] == "neighbor" and line[2] == "remote-as"
     ]
     return [(own_as, dotted(own[peer].network), peer_as, peer) for peer, peer_as in peers]
 
@@ -55,7 +55,7 @@ def test_both_ends_of_a_bgp_session_are_told_the_same(spec):
     assert sessions
     assert {(b, b_at, a, a_at) for a, a_at, b, b_at in sessions} == set(sessions)
     assert len(sessions) == sum(routing.sessions(node) for node in routing.nodes)
-    assert max(Counter(at for _, at, _, _ in sessions).values()) == 1
+    assert max(Counter(neighbour for _, neighbour, _, _ in sessions).values()) == 1
 
 
 @pytest.mark.parametrize("spec", ["fattree:k=4", "fattree:k=8", "clos:n=2,r=3,m=2"])
@@ -222,7 +222,7 @@ def test_what_is_killed_leaves_nothing_that_clean_does_not_find():
         [sys.executable, "-c", UP, name], cwd=ROOT, stdout=subprocess.PIPE, text=True
     )
     assert int(tool.stdout.readline()) == 9
-    (mine,) = [one for one in run.runs() if one.id == name]
+    (mine,) = [record for record in run.runs() if record.id == name]
     names = mine.journal["namespaces"]
     tool.kill()
     tool.communicate()
@@ -245,6 +245,6 @@ def test_frr_holds_no_namespace_of_another_run(network):
     with frr(net, Bgp(net.plan)) as routed:
         names = other.run.journal["namespaces"]
         mounts = [Path(f"/proc/{pid}/mountinfo") for pid in routed.pids()]
-        assert any(names[0] in each.read_text() for each in mounts)
+        assert any(names[0] in mount.read_text() for mount in mounts)
         other.down()
-        assert not any(name in each.read_text() for each in mounts for name in names)
+        assert not any(name in mount.read_text() for mount in mounts for name in names)

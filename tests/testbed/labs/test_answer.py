@@ -12,7 +12,7 @@ link: {rate: 20mbit, queue: 8}
 OWN = "topology: complete:n=3,p=1\n"
 
 
-def answered(allowed, answer, lab=LAB):
+def parse_answer(allowed, answer, lab=LAB):
     return parse(f"{lab}answer: {allowed}\n", name="lab.yaml", answer=NamedText(answer, "a.yaml"))
 
 
@@ -32,7 +32,7 @@ def answered(allowed, answer, lab=LAB):
     ],
 )
 def test_a_value_that_is_allowed_is_set_and_the_others_stay(allowed, answer, link):
-    lab = answered(allowed, answer)
+    lab = parse_answer(allowed, answer)
     expected = {"rate_bps": 20 * Mbps, "queue_packets": 8} | link
     assert lab.link == LinkSpec(**expected)
     assert lab.scheme == "rps"
@@ -49,7 +49,7 @@ def test_a_value_that_is_allowed_is_set_and_the_others_stay(allowed, answer, lin
     ],
 )
 def test_schemes_and_ranges_of_their_parameters(allowed, scheme):
-    assert answered(f"{{scheme: {allowed}}}", f"scheme: {scheme}").scheme == scheme
+    assert parse_answer(f"{{scheme: {allowed}}}", f"scheme: {scheme}").scheme == scheme
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_schemes_and_ranges_of_their_parameters(allowed, scheme):
 )
 def test_every_other_value_is_refused_in_one_line_with_its_place(allowed, answer, line):
     with pytest.raises(ValueError) as raised:  # noqa: PT011, the line is compared
-        answered(allowed, answer)
+        parse_answer(allowed, answer)
     assert str(raised.value).startswith(f"a.yaml:{line}")
     assert "\n" not in str(raised.value)
 
@@ -109,16 +109,16 @@ def test_a_lab_without_the_key_takes_no_answer():
 
 
 def test_commands_and_links_are_replaced_as_a_whole():
-    lab = answered("{commands: any, links: any}", "commands: {h1: [ls]}\nlinks: []")
+    lab = parse_answer("{commands: any, links: any}", "commands: {h1: [ls]}\nlinks: []")
     assert (lab.commands, lab.own_links) == ({"h1": ("ls",)}, {})
 
 
 @pytest.mark.parametrize("spec", ["bfs", "static", "bfs:hello_ms=9"])
 def test_a_scheme_of_weft_is_none_of_ones_own(spec):
     with pytest.raises(ValueError, match=r"^a.yaml:1: scheme: .* allows a scheme of your own, got"):
-        answered("{scheme: own}", f"scheme: {spec}", lab=OWN)
+        parse_answer("{scheme: own}", f"scheme: {spec}", lab=OWN)
     with pytest.raises(ValueError, match=r"^a.yaml:1: scheme: no scheme 'mine'"):
-        answered("{scheme: own}", "scheme: mine", lab=OWN)
+        parse_answer("{scheme: own}", "scheme: mine", lab=OWN)
 
 
 @pytest.mark.parametrize(

@@ -126,10 +126,10 @@ def test_a_fabric_that_is_written_is_read_again(lab):
     )
     assert renamed == named
 
-    def links(of):
-        wired = of.topology
+    def links(topology):
+        wired = topology.topology
         specs = containerlab_export.link_of
-        return {wired.link_name(link): specs(of, link) for link in range(len(wired.links))}
+        return {wired.link_name(link): specs(topology, link) for link in range(len(wired.links))}
 
     assert links(again) == links(lab)
 

@@ -15,7 +15,7 @@ LAB = "topology: star:n=3\nscheme: static\nlink: {rate: 20mbit}\nevents:\n"
 MESSAGES = "size: 1MB, transport: ndp"
 
 
-def played(events):
+def play_events(events):
     lab = parse(LAB + events, name="lab")
     network = RunningNetwork.create(lab.topology, lab.link, scheme="static")
     try:
@@ -27,7 +27,7 @@ def played(events):
 @pytest.mark.kernel
 def test_a_command_that_ignores_its_end_delays_no_event(monkeypatch):
     monkeypatch.setattr(running_lab, "END_S", 3.0)
-    result = played(
+    result = play_events(
         "  - {at: 0s, start: \"trap '' TERM; sleep 1000\", node: h0, name: deaf}\n"
         "  - {at: 1s, stop: deaf}\n"
         "  - {at: 1s, fail: h1-r0}\n"
@@ -52,7 +52,7 @@ def test_goodput_over_ndp_is_bits_per_second_of_what_arrived(monkeypatch):
 def test_goodput_over_ndp_is_that_of_the_link():
     """A link of 20 Mbit/s carries 1,450 bytes of data in a frame of 1,514, and less at its end."""
     events = f"  - {{at: 0s, traffic: h0-h1, {MESSAGES}, name: one}}\nchecks:\n"
-    result = played(events + "  - {goodput: one, above: 3mbit}\n")
+    result = play_events(events + "  - {goodput: one, above: 3mbit}\n")
     measured = float(result.verdicts[0].measured.removesuffix(" Mbit/s"))
     # above bytes for bits, also on a busy machine; as it is printed
     assert 3 < measured <= round(20 * 1450 / 1514, 1)
@@ -61,7 +61,7 @@ def test_goodput_over_ndp_is_that_of_the_link():
 @pytest.mark.kernel
 def test_traffic_over_ndp_is_refused_while_another_goes_on():
     with pytest.raises(ValueError, match="traffic two: ndp carries one traffic at a time, and one"):
-        played(
+        play_events(
             f"  - {{at: 0s, traffic: h0-h1, {MESSAGES}, name: one}}\n"
             f"  - {{at: 100ms, traffic: h2-h1, {MESSAGES}, name: two}}\n"
         )

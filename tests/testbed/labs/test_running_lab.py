@@ -35,7 +35,7 @@ def weft(*words):
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def pinged(network, *options, end="gen.0"):
+def ping_from_h0(network, *options, end="gen.0"):
     space = network.plan.namespace(0)
     command = ["ip", "netns", "exec", space, "ping", "-q", *options, end]
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout
@@ -71,7 +71,7 @@ def test_a_lab_comes_up_is_impaired_and_saved(tmp_path, run_name):
         )
     finally:
         network.down()
-    assert run_name not in [one.id for one in run.runs()]
+    assert run_name not in [record.id for record in run.runs()]
 
 
 @pytest.mark.kernel
@@ -135,22 +135,22 @@ def test_a_running_network_loses_links_and_nodes_that_a_file_lacks(tmp_path, run
         assert done.returncode == 0, done.stderr
         return done.stdout.splitlines()
 
-    def failed():
+    def failed_links():
         return {network.topology.link_name(link) for link in faults.inspect(network).failed}
 
     try:
         assert apply(without_b_c, "--dry-run") == ["b-c: up -> down"]
-        assert failed() == set()
+        assert failed_links() == set()
         assert apply(without_b_c) == ["b-c: up -> down"]
-        assert failed() == {"b-c"}
+        assert failed_links() == {"b-c"}
         assert apply(without_c) == ["a-c: up -> down"]
         assert apply(without_c) == []
         rows = json.loads("".join(apply(fewer, "--json")))
         states = {"before": {"state": "up"}, "after": {"state": "down"}}
         assert rows == [{"link": "a.1-a", **states}, {"link": "a-b:2", **states}]
-        assert failed() == {"b-c", "a-c", "a.1-a", "a-b:2"}
+        assert failed_links() == {"b-c", "a-c", "a.1-a", "a-b:2"}
         assert len(apply(whole)) == 4
-        assert failed() == set()
+        assert failed_links() == set()
     finally:
         network.down()
 
@@ -208,7 +208,7 @@ def test_a_network_of_other_nodes_takes_the_place_of_a_running_one(tmp_path, run
         second = RunningNetwork.open(run_name)
         kept = {"scheme": "bfs", "packed": 1, "authenticated": False, "restart": False}
         assert {key: second.run.journal[key] for key in kept} == kept
-        assert " 0% packet loss" in pinged(second, "-c2", "-i0.2", end="c.1")
+        assert " 0% packet loss" in ping_from_h0(second, "-c2", "-i0.2", end="c.1")
         assert (second.run.directory / "w0.0.out").read_text() == "begun\n"
         assert apply(without_scheme, "--replace").stdout == ""
 
@@ -220,9 +220,9 @@ def test_a_network_of_other_nodes_takes_the_place_of_a_running_one(tmp_path, run
         assert failed.stderr.splitlines()[-1].startswith(
             f"weft: run {run_name} is down, and {file} did not come up: command of w0.0"
         )
-        assert run_name not in [one.id for one in run.runs()]
+        assert run_name not in [record.id for record in run.runs()]
     finally:
-        if run_name in [one.id for one in run.runs()]:
+        if run_name in [record.id for record in run.runs()]:
             RunningNetwork.open(run_name).down()
 
 
@@ -239,7 +239,7 @@ def test_a_command_that_fails_takes_the_lab_down(tmp_path, run_name):
     assert done.returncode == 1
     assert "command of h0" in done.stderr
     assert done.stderr.rstrip().endswith("status 3: no such luck")
-    assert run_name not in [one.id for one in run.runs()]
+    assert run_name not in [record.id for record in run.runs()]
     assert weft("up", str(file), "--rate", "1mbit").returncode == 2
 
 
@@ -249,18 +249,18 @@ def test_a_link_loses_what_it_is_asked_to_lose():
     network = RunningNetwork.create(lab.topology, None, scheme="static")
     try:
         impair.impair(network, "zur-gen", Impairment(loss_ppb=200_000_000))
-        text = pinged(network, "-c400", "-i0.002", "-W1")
+        text = ping_from_h0(network, "-c400", "-i0.002", "-W1")
         lost = float(text.partition("% packet loss")[0].rpartition(" ")[2])
         assert 21 < lost < 51, "36 of 100, each way a fifth; six standard deviations"
         impair.impair(network, "zur-gen", Impairment(loss_ppb=1_000_000_000))
-        assert " 100% packet loss" in pinged(network, "-c2", "-i0.002", "-W0.2")
+        assert " 100% packet loss" in ping_from_h0(network, "-c2", "-i0.002", "-W0.2")
         impair.impair(network, "zur-gen", Impairment(rate_bps=5 * Mbps))
         assert impair.kernel_link(network, network.topology.link("zur-gen")) == LinkSpec(
             rate_bps=5 * Mbps, queue_packets=250, loss_ppb=1_000_000_000
         )
         impair.undo(network, "zur-gen")
         assert impair.kernel_link(network, network.topology.link("zur-gen")) is None
-        assert " 0% packet loss" in pinged(network, "-c2", "-i0.002", "-W1")
+        assert " 0% packet loss" in ping_from_h0(network, "-c2", "-i0.002", "-W1")
         with pytest.raises(ValueError, match="zur-gen has no rate, and so no queue"):
             impair.impair(network, "zur-gen", Impairment(queue_packets=3))
         with pytest.raises(OSError, match=r"command of zur\.0, false: status 1"):

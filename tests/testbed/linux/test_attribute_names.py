@@ -34,9 +34,9 @@ LINK = LinkSpec(rate_bps=100 * Mbps, queue_packets=250, trim_packets=8)
 
 
 def classes(base: type) -> Iterator[type]:
-    for one in base.__subclasses__():
-        yield one
-        yield from classes(one)
+    for subclass in base.__subclasses__():
+        yield subclass
+        yield from classes(subclass)
 
 
 def numbers() -> dict[str, set[int]]:
@@ -45,7 +45,7 @@ def numbers() -> dict[str, set[int]]:
     packed = {*classes(nlmsg_base), *classes(nla_base)}
     tables = [
         vars(parent).get("nla_map", ())
-        for parent in {parent for one in packed for parent in one.__mro__}
+        for parent in {parent for kind in packed for parent in kind.__mro__}
     ]
     for position, entry in (pair for table in tables for pair in enumerate(table)):
         number, name = entry[:2] if isinstance(entry[0], int) else (position, entry[0])

@@ -53,16 +53,16 @@ def sample(compiled: Callable[[Path], Path], tmp_path: Path) -> Path:
 
 
 def test_fields_lie_where_c_puts_them(sample: Path) -> None:
-    found = btf.layouts(sample)["sample"]
-    assert found.size == ctypes.sizeof(Sample)
-    assert list(found.fields) == [name for name, _ in Sample._fields_]
-    for name, field in found.fields.items():
+    layout = btf.layouts(sample)["sample"]
+    assert layout.size == ctypes.sizeof(Sample)
+    assert list(layout.fields) == [name for name, _ in Sample._fields_]
+    for name, field in layout.fields.items():
         place = getattr(Sample, name)
         assert (field.offset, field.size) == (place.offset, place.size), name
 
 
 def test_what_is_packed_is_what_c_reads(sample: Path) -> None:
-    found = btf.layouts(sample)["sample"]
+    layout = btf.layouts(sample)["sample"]
     values = {
         "flag": 200,
         "word": 1 << 31,
@@ -71,12 +71,12 @@ def test_what_is_packed_is_what_c_reads(sample: Path) -> None:
         "pair": [3, 4, 5, 6, 7, 8],
         "last": 9,
     }
-    packed = found.pack(values)
+    packed = layout.pack(values)
     read = Sample.from_buffer_copy(packed)
     assert (read.flag, read.half, read.word, read.at, read.last) == (200, 0, 1 << 31, 1 << 60, 9)
     assert list(read.row) == [1, 2, 65535]
-    assert [(each.a, list(each.b)) for each in read.pair] == [(3, [4, 5]), (6, [7, 8])]
-    assert {name: list(numbers) for name, numbers in found.unpack(packed).items()} == {
+    assert [(element.a, list(element.b)) for element in read.pair] == [(3, [4, 5]), (6, [7, 8])]
+    assert {name: list(numbers) for name, numbers in layout.unpack(packed).items()} == {
         "half": [0],
         **{name: [value] if isinstance(value, int) else value for name, value in values.items()},
     }
@@ -85,9 +85,9 @@ def test_what_is_packed_is_what_c_reads(sample: Path) -> None:
 def test_what_there_is_not_is_refused_and_what_is_no_integer_left_out(
     sample: Path, tmp_path: Path
 ) -> None:
-    found = btf.layouts(sample)
+    layouts = btf.layouts(sample)
     with pytest.raises(ValueError, match=r"no field wrd, it has flag, half, word"):
-        found["sample"].pack({"wrd": 1})
-    assert "with_pointer" not in found
+        layouts["sample"].pack({"wrd": 1})
+    assert "with_pointer" not in layouts
     with pytest.raises(libbpf.BpfError, match=r"test_btf\.py: no BTF; `make bpf` compiles it"):
         btf.layouts(Path(__file__))

@@ -63,7 +63,7 @@ def state(space: netns.Netns) -> object:
     return output
 
 
-def without_ipv6(entries: object) -> str:
+def state_without_ipv6(entries: object) -> str:
     """Return the state without addresses that the kernel generates a moment later."""
     assert isinstance(entries, list)
     for entry in entries[0]:
@@ -81,7 +81,7 @@ def test_a_message_does_what_its_command_does(two_spaces: list[netns.Netns]) -> 
     for message in messages(by_ip):
         program, *words = message.command.split()
         subprocess.run([program, "-n", by_ip.name, *words], check=True)
-    assert without_ipv6(state(by_netlink)) == without_ipv6(state(by_ip))
+    assert state_without_ipv6(state(by_netlink)) == state_without_ipv6(state(by_ip))
 
 
 @pytest.mark.kernel

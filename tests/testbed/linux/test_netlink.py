@@ -74,16 +74,16 @@ def test_an_errno_may_be_tolerated(spare_netns):
 
 @pytest.mark.kernel
 def test_a_namespace_is_gone_when_we_are_told_so(tmp_path):
-    made: list[netns.Netns] = []
+    spaces: list[netns.Netns] = []
     names = [f"weft.test-{tmp_path.name}.{i}" for i in range(20)]
-    netns.create(names, lambda i: {"ipv4/ip_forward": "1"}, made)
+    netns.create(names, lambda i: {"ipv4/ip_forward": "1"}, spaces)
     try:
-        assert [space.name for space in made] == names
-        with netns.inside(made[7].fd), open("/proc/sys/net/ipv4/ip_forward") as value:
+        assert [space.name for space in spaces] == names
+        with netns.inside(spaces[7].fd), open("/proc/sys/net/ipv4/ip_forward") as value:
             assert value.read() == "1\n"
         # A veth from one of them into a namespace that stays: it ends when the other end's
         # namespace does.
-        home = made.pop()
+        home = spaces.pop()
         link = struct.pack("=BxHiII", 0, 0, 77, 0, 0) + netlink.u32(28, home.fd)
         info = netlink.nested(
             18, netlink.text(1, "veth"), netlink.nested(2, netlink.attribute(1, link))
@@ -94,17 +94,17 @@ def test_a_namespace_is_gone_when_we_are_told_so(tmp_path):
             struct.pack("=BxHiII", 0, 0, 78, 0, 0) + info,
             "veth",
         )
-        made[0].netlink.request([message])
+        spaces[0].netlink.request([message])
         assert 77 in indexes(home.netlink)
-        for space in made:
+        for space in spaces:
             space.close()
-        made.clear()
+        spaces.clear()
         netns.forget(names[:-1])
         netns.wait_until_gone()
         assert 77 not in indexes(home.netlink)
         home.close()
     finally:
-        for space in made:
+        for space in spaces:
             space.close()
         netns.forget(names)
     assert not [name for name in names if (netns.NAMES / name).exists()]
@@ -124,14 +124,14 @@ def test_a_name_that_is_taken_is_refused(spare_netns):
 
 @pytest.mark.kernel
 def test_a_sysctl_that_is_refused_is_named(tmp_path):
-    made: list[netns.Netns] = []
+    spaces: list[netns.Netns] = []
     name = f"weft.test-{tmp_path.name}"
     try:
         with pytest.raises(
             OSError, match=r"sysctl net\.ipv4\.ip_default_ttl=999: Invalid argument"
         ):
-            netns.create([name], lambda i: {"ipv4/ip_default_ttl": "999"}, made)
+            netns.create([name], lambda i: {"ipv4/ip_default_ttl": "999"}, spaces)
     finally:
-        for space in made:
+        for space in spaces:
             space.close()
         netns.forget([name])

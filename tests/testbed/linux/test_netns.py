@@ -8,20 +8,20 @@ from weft.testbed.linux import netns
 
 @pytest.fixture
 def names():
-    made = [f"weft.test.{os.urandom(4).hex()}" for _ in range(5)]
-    yield made
-    netns.forget(made)
+    spaces = [f"weft.test.{os.urandom(4).hex()}" for _ in range(5)]
+    yield spaces
+    netns.forget(spaces)
 
 
 @pytest.mark.kernel
 def test_every_name_leads_to_a_namespace_of_its_own(names):
-    made: list[netns.Netns] = []
-    netns.create(names, lambda i: {"ipv4/ip_forward": str(i % 2)}, made)
-    assert [space.name for space in made] == names
+    spaces: list[netns.Netns] = []
+    netns.create(names, lambda i: {"ipv4/ip_forward": str(i % 2)}, spaces)
+    assert [space.name for space in spaces] == names
     inodes = [os.stat(netns.NAMES / name).st_ino for name in names]
-    assert inodes == [os.fstat(space.fd).st_ino for space in made]
+    assert inodes == [os.fstat(space.fd).st_ino for space in spaces]
     assert len({*inodes, os.stat(netns.OWN).st_ino}) == len(names) + 1
-    for i, space in enumerate(made):
+    for i, space in enumerate(spaces):
         with netns.inside(space.fd):
             assert Path("/proc/sys/net/ipv4/ip_forward").read_text().strip() == str(i % 2)
         space.close()
@@ -35,10 +35,10 @@ def test_every_name_leads_to_a_namespace_of_its_own(names):
 def test_a_name_that_is_taken_is_refused_and_what_holds_it_stays(names, taken):
     holder: list[netns.Netns] = []
     netns.create([names[taken]], lambda i: {}, holder)
-    made: list[netns.Netns] = []
+    spaces: list[netns.Netns] = []
     with pytest.raises(FileExistsError, match=names[taken]):
-        netns.create(names, lambda i: {}, made)
-    assert made == []
+        netns.create(names, lambda i: {}, spaces)
+    assert spaces == []
     assert os.stat(netns.NAMES / names[taken]).st_ino == os.fstat(holder[0].fd).st_ino
     holder[0].close()
 
@@ -49,12 +49,12 @@ def test_names_are_made_where_files_cannot_be_linked(names, monkeypatch):
         raise PermissionError(1, "no links here")
 
     monkeypatch.setattr(os, "link", refuse)
-    made: list[netns.Netns] = []
-    netns.create(names, lambda i: {}, made)
+    spaces: list[netns.Netns] = []
+    netns.create(names, lambda i: {}, spaces)
     assert [os.stat(netns.NAMES / name).st_ino for name in names] == [
-        os.fstat(space.fd).st_ino for space in made
+        os.fstat(space.fd).st_ino for space in spaces
     ]
-    for space in made:
+    for space in spaces:
         space.close()
 
 
@@ -77,17 +77,19 @@ def spaces(monkeypatch):
         netns.forget(names)
 
 
-def held(space: netns.Netns) -> list[str]:
+def sysctl_values(space: netns.Netns) -> list[str]:
     with netns.inside(space.fd):
         return [Path(netns.SYSCTLS, path).read_text().strip() for path in (FORWARDING, HASHING)]
 
 
 @pytest.mark.kernel
 def test_every_namespace_has_its_own_whichever_file_system_it_was_looked_up_in(spaces):
-    assert [held(space) for space in spaces] == [[str(i % 2), str(i % 3)] for i in range(7)]
+    assert [sysctl_values(space) for space in spaces] == [
+        [str(i % 2), str(i % 3)] for i in range(7)
+    ]
     with netns.inside(spaces[0].fd):
         netns.write_sysctl(FORWARDING, "1")
-    assert [held(space)[0] for space in spaces] == ["1", "1", "0", "1", "0", "1", "0"]
+    assert [sysctl_values(space)[0] for space in spaces] == ["1", "1", "0", "1", "0", "1", "0"]
 
 
 @pytest.mark.kernel

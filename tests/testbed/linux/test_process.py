@@ -44,16 +44,16 @@ def test_up_to_the_hard_limit_it_is_raised():
 
 def test_what_is_open_already_is_counted():
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    held = [os.open("/", os.O_RDONLY) for _ in range(100)]
+    descriptors = [os.open("/", os.O_RDONLY) for _ in range(100)]
     try:
         resource.setrlimit(
             resource.RLIMIT_NOFILE, (110 + len(os.listdir("/proc/self/fd")) - 100, before[1])
         )
         process.allow_more_descriptors(200)
-        held += [os.open("/", os.O_RDONLY) for _ in range(200)]
+        descriptors += [os.open("/", os.O_RDONLY) for _ in range(200)]
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
-        for fd in held:
+        for fd in descriptors:
             os.close(fd)
 
 

@@ -36,18 +36,18 @@ def memory(tmp_path, monkeypatch):
 
 def test_every_feature_has_a_name_of_its_own_and_says_what_it_is_for():
     tries = features.TRIES + features.PROGRAMS
-    assert len({one.name for one in tries}) == len(tries)
-    assert all(one.needed_for and one.get for one in tries)
+    assert len({trial.name for trial in tries}) == len(tries)
+    assert all(trial.needed_for and trial.get for trial in tries)
 
 
 def test_what_was_found_is_remembered_until_the_next_boot(memory, monkeypatch, tmp_path):
-    found = doctor.probe()
-    assert [(one.name, one.present, one.detail) for one in found] == [
+    features = doctor.probe()
+    assert [(feature.name, feature.present, feature.detail) for feature in features] == [
         ("have", True, "version 7"),
         ("lack", False, REFUSED),
     ]
     monkeypatch.setattr(doctor, "examine", lambda tries: [])
-    assert doctor.probe() == found
+    assert doctor.probe() == features
     boot = tmp_path / "boot_id"
     boot.write_text("another")
     monkeypatch.setattr(doctor, "BOOT_ID", boot)
@@ -111,9 +111,9 @@ def test_a_summary_comes_first_and_every_line_fits_a_terminal(memory, capsys, mo
 
 
 def test_json_has_every_feature(memory):
-    told = json.loads(json.dumps(doctor.as_json(doctor.probe())))
-    assert told["kernel"] == os.uname().release
-    assert [set(one) for one in told["features"]] == 2 * [
+    document = json.loads(json.dumps(doctor.as_json(doctor.probe())))
+    assert document["kernel"] == os.uname().release
+    assert [set(feature) for feature in document["features"]] == 2 * [
         {"name", "present", "detail", "needed_for", "get"}
     ]
 
@@ -148,7 +148,7 @@ def test_what_the_testbed_stands_on_is_found_and_nothing_is_left():
         return {name.name for name in Path("/sys/class/net").iterdir()}
 
     before = devices()
-    found = {one.name: one for one in doctor.probe(fresh=True)}
+    features = {feature.name: feature for feature in doctor.probe(fresh=True)}
     for name in (
         "netns names",
         "bridge",
@@ -158,9 +158,9 @@ def test_what_the_testbed_stands_on_is_found_and_nothing_is_left():
         "schedstat",
         "real time",
     ):
-        assert found[name].present, found[name]
+        assert features[name].present, features[name]
     assert devices() == before
-    assert doctor.probe() == list(found.values())
+    assert doctor.probe() == list(features.values())
     assert (run.DIRECTORY / "doctor.json").exists()
 
 
@@ -176,7 +176,7 @@ def test_tc_agrees_about_delays(spare_netns):
 
 @pytest.mark.uml("sch_netem", "tcp_dctcp")
 def test_a_kernel_with_everything_has_everything():
-    found = {one.name: one for one in doctor.probe(fresh=True)}
+    features = {feature.name: feature for feature in doctor.probe(fresh=True)}
     for name in ("netem", "ifb", "dctcp"):
-        assert found[name].present, found[name]
+        assert features[name].present, features[name]
     doctor.require("netem", "a delay of 1000 us")

@@ -19,7 +19,7 @@ from weft.topologies.core.link import LinkSpec, Mbps
 RATE = 20 * Mbps
 
 
-def counted(windows: dict[int, int]) -> Gaps:
+def gaps_of(windows: dict[int, int]) -> Gaps:
     """Gaps with so many windows in each bucket."""
     return Gaps(0, 0, 0, 0, 0, 0, 0, tuple(windows.get(bucket, 0) for bucket in range(BUCKETS)))
 
@@ -35,23 +35,23 @@ def test_a_percentile_is_that_of_the_windows_one_by_one(windows, percent):
         for _ in range(count)
     )
     index = -(-len(deviations) * percent // 100) - 1  # the smallest that percent % do not exceed
-    assert counted(windows).deviation_percent(percent) == pytest.approx(deviations[index])
+    assert gaps_of(windows).deviation_percent(percent) == pytest.approx(deviations[index])
 
 
 def test_a_link_that_was_never_busy_has_no_percentile():
     with pytest.raises(ValueError, match="never busy"):
-        counted({}).deviation_percent(99)
-    assert counted({}).shortfall_percent == 0
+        gaps_of({}).deviation_percent(99)
+    assert gaps_of({}).shortfall_percent == 0
 
 
 def test_ports_add_up():
-    one = Gaps(10, 1, 2, 1514, 1000, 900, 7, counted({3: 1}).histogram)
-    other = Gaps(5, 0, 1, 9000, 500, 500, 9, counted({3: 2, 4: 1}).histogram)
-    assert merge_ports([one, other]) == Gaps(
-        15, 1, 3, 9000, 1500, 1400, 9, counted({3: 3, 4: 1}).histogram
+    first = Gaps(10, 1, 2, 1514, 1000, 900, 7, gaps_of({3: 1}).histogram)
+    other = Gaps(5, 0, 1, 9000, 500, 500, 9, gaps_of({3: 2, 4: 1}).histogram)
+    assert merge_ports([first, other]) == Gaps(
+        15, 1, 3, 9000, 1500, 1400, 9, gaps_of({3: 3, 4: 1}).histogram
     )
-    assert merge_ports([]) == counted({})
-    assert one.shortfall_percent == pytest.approx(10)
+    assert merge_ports([]) == gaps_of({})
+    assert first.shortfall_percent == pytest.approx(10)
 
 
 @pytest.fixture(autouse=True)
@@ -74,14 +74,14 @@ def test_a_busy_link_keeps_its_time_and_every_packet_is_counted_once(network, mt
         before = counters.snapshot()
         busy(net)
         sent = counters.snapshot().since(before).ports
-        found = monitor.read()
-    assert set(found) == set(sent)
-    assert all(one.packets + one.missed <= sent[index].sent_packets for index, one in found.items())
-    link = found[net.ifindex(0, 1)]
+        gaps = monitor.read()
+    assert set(gaps) == set(sent)
+    assert all(gap.packets + gap.missed <= sent[index].sent_packets for index, gap in gaps.items())
+    link = gaps[net.ifindex(0, 1)]
     assert link.windows > 100
     assert (link.oversize, link.longest_bytes) == (0, mtu_bytes + 14)
     assert link.deviation_percent(50) < 10
-    back = found[net.ifindex(3, 1)]
+    back = gaps[net.ifindex(3, 1)]
     assert back.packets > 0
     assert back.windows == 0  # acknowledgements alone keep no link busy
 
@@ -110,10 +110,10 @@ def test_bundles_of_packets_are_noticed(network):
         subprocess.run(["ethtool", "-K", "h0-eth1", "tso", "on", "gso", "on"], check=True)
     with GapMonitor(net) as monitor:
         busy(net)
-        found = monitor.read()
-    assert found[net.ifindex(0, 1)].oversize > 0
-    assert found[net.ifindex(0, 1)].longest_bytes > 1514
-    assert found[net.ifindex(0, 0)].oversize == 0
+        gaps = monitor.read()
+    assert gaps[net.ifindex(0, 1)].oversize > 0
+    assert gaps[net.ifindex(0, 1)].longest_bytes > 1514
+    assert gaps[net.ifindex(0, 0)].oversize == 0
 
 
 @pytest.mark.kernel

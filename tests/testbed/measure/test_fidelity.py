@@ -56,23 +56,23 @@ def test_a_report_in_one_line_has_the_verdict_and_its_cause():
 
 def test_the_virtual_clock_is_not_judged(monkeypatch):
     monkeypatch.setattr(clock, "is_virtual", lambda: True)
-    told = []
-    with judged(SimpleNamespace(), told.append):
+    lines = []
+    with judged(SimpleNamespace(), lines.append):
         pass
-    assert told == []
+    assert lines == []
 
 
 @pytest.mark.kernel
 @pytest.mark.real_clock("nothing is judged under the virtual clock")
 def test_a_measurement_is_judged_and_an_error_is_not(network):
     net = network("star:n=2", LINK)
-    told = []
-    with judged(net, told.append):
+    lines = []
+    with judged(net, lines.append):
         iperf(net, 0, 1, IperfSpec(seconds=1))
-    assert [component.name for component in told[0].components if "dequeue" in component.name]
-    with pytest.raises(ValueError, match="wrong"), judged(net, told.append):
+    assert [component.name for component in lines[0].components if "dequeue" in component.name]
+    with pytest.raises(ValueError, match="wrong"), judged(net, lines.append):
         raise ValueError("wrong")
-    assert len(told) == 1
+    assert len(lines) == 1
 
 
 def report(*components: Component, decisive: bool = True) -> FidelityReport:
@@ -176,8 +176,8 @@ def _program(compiled):
     compiled(queues.OBJECT.with_suffix(".c"))
 
 
-def part(one: FidelityReport, name: str) -> Component:
-    return next(component for component in one.components if component.name.startswith(name))
+def part(report: FidelityReport, name: str) -> Component:
+    return next(component for component in report.components if component.name.startswith(name))
 
 
 @pytest.mark.kernel
@@ -188,9 +188,9 @@ def test_every_component_is_reported_and_json_able(network):
         with pytest.raises(RuntimeError, match="not finished"):
             _ = watch.report
         iperf(net, 0, 3, IperfSpec(seconds=1, congestion="reno"))
-    told = json.loads(json.dumps(watch.report.as_dict()))
-    assert told["verdict"] == watch.verdict in (PASS, WARN, FAIL)
-    names = {component["name"] for component in told["components"]}
+    document = json.loads(json.dumps(watch.report.as_dict()))
+    assert document["verdict"] == watch.verdict in (PASS, WARN, FAIL)
+    names = {component["name"] for component in document["components"]}
     of_clock = "reference gap off by" if clock.is_virtual() else "time stolen by the hypervisor"
     assert {"another instrument", "packets over a frame", "unexplained drops", of_clock} <= names
     assert part(watch.report, "dequeue").where
@@ -246,15 +246,15 @@ def test_a_hard_pressed_machine_is_noticed(network):
     """Four busy processes: more waiting than without them."""
     net = network("dcell:n=3,k=1", LINK)
 
-    def pressed() -> float:
+    def pressure() -> float:
         with Fidelity(net) as watch:
             iperf(net, 0, 3, IperfSpec(seconds=1, congestion="reno"))
         return part(watch.report, "processor pressure").value
 
-    alone = pressed()
+    alone = pressure()
     hogs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(4)]
     try:
-        together = pressed()
+        together = pressure()
     finally:
         for hog in hogs:
             hog.kill()
@@ -275,7 +275,11 @@ def test_daemons_are_watched_by_their_own_counters(network):
             ),
         )
     assert part(watch.report, "late ticks").unit == "%"
-    waits = {one.where for one in watch.report.components if one.name == "wait for a processor"}
+    waits = {
+        component.where
+        for component in watch.report.components
+        if component.name == "wait for a processor"
+    }
     assert clock.is_virtual() or fidelity.THIS in waits
     assert clock.is_virtual() or any(where.startswith("daemon h") for where in waits)
 
@@ -311,4 +315,4 @@ def test_without_rates_nothing_can_be_late(network):
     with Fidelity(net) as watch:
         pass
     assert watch.report.decisive
-    assert not [one for one in watch.report.components if "gap" in one.name]
+    assert not [component for component in watch.report.components if "gap" in component.name]

@@ -47,11 +47,11 @@ def test_silences_are_those_between_packets_of_a_flow(
                 slow.sendto(b"x", ("10.0.0.1", 9))
                 sent = clock.monotonic()
                 wait_until("20 ms have passed", lambda sent=sent: clock.monotonic() > sent + 0.02)
-    found = watched.table
-    assert (found.flows, found.packets) == (2, 39 + 4)
+    gaps = watched.table
+    assert (gaps.flows, gaps.packets) == (2, 39 + 4)
     # the slow flow's, and the quick one's pauses
-    assert round(found.beyond(15_000) * found.packets) >= 4 + 4
-    assert found.beyond(10_000_000) == 0
+    assert round(gaps.beyond(15_000) * gaps.packets) >= 4 + 4
+    assert gaps.beyond(10_000_000) == 0
     with FlowGaps(net) as again, pytest.raises(RuntimeError, match="not finished yet"):
         _ = again.table
     assert (again.table.flows, again.table.packets) == (0, 0)

@@ -9,25 +9,25 @@ from weft.testbed.measure import host_load
 from weft.testbed.measure.host_load import HostLoad, Waits
 
 
-def at(seconds: float, **changes: object) -> HostLoad:
+def load_at(seconds: float, **changes: object) -> HostLoad:
     nothing = HostLoad(seconds, 0, 0, 0, 0, 0, {})
     return HostLoad(**{**vars(nothing), **changes})
 
 
 def test_shares_of_time():
     before, after = (
-        at(10, pressure_us=5, processors_s=1.0, steal_s=0.03),
-        at(12, pressure_us=1_000_005, processors_s=3.0, steal_s=0.13),
+        load_at(10, pressure_us=5, processors_s=1.0, steal_s=0.03),
+        load_at(12, pressure_us=1_000_005, processors_s=3.0, steal_s=0.13),
     )
     assert host_load.pressure_percent(before, after) == 50
     assert host_load.steal_percent(before, after) == pytest.approx(5)
     assert host_load.steal_percent(before, before) == 0
-    assert host_load.pressure_percent(at(1, pressure_us=None), at(2)) is None
+    assert host_load.pressure_percent(load_at(1, pressure_us=None), load_at(2)) is None
 
 
 def test_a_wait_is_the_mean_over_the_turns_taken_meanwhile():
-    before = at(0, waits={"a": Waits(5_000_000, 10), "idle": Waits(7, 7)})
-    after = at(
+    before = load_at(0, waits={"a": Waits(5_000_000, 10), "idle": Waits(7, 7)})
+    after = load_at(
         1, waits={"a": Waits(9_000_000, 12), "idle": Waits(7, 7), "new": Waits(3_000_000, 3)}
     )
     assert host_load.mean_waits_ms(before, after) == {"a": 2, "new": 1}
@@ -75,8 +75,8 @@ def test_guests_time_is_part_of_user_time_and_not_counted_twice(monkeypatch):
         *fields.values(), 4.0, 6.0, 1.0
     )
     monkeypatch.setattr(psutil, "cpu_times", lambda: told)
-    found = host_load.read({})
-    assert (found.processors_s, found.steal_s) == (sum(fields.values()) + 4.0, 4.0)
+    load = host_load.read({})
+    assert (load.processors_s, load.steal_s) == (sum(fields.values()) + 4.0, 4.0)
 
 
 def test_memory_is_shared_out():

@@ -18,10 +18,10 @@ from weft.topologies.core.link import Gbps, LinkSpec, Mbps
 
 
 def test_a_mean_weighs_lengths_by_their_time() -> None:
-    one = Occupancy((2, 1, 0, 1), 3)
-    assert one.mean_packets == 1.0
-    assert one.at_least == [1.0, 0.5, 0.25, 0.25]
-    assert merge_queues([one, Occupancy((4, 0, 0, 0), 0)]) == Occupancy((6, 1, 0, 1), 3)
+    occupancy = Occupancy((2, 1, 0, 1), 3)
+    assert occupancy.mean_packets == 1.0
+    assert occupancy.at_least == [1.0, 0.5, 0.25, 0.25]
+    assert merge_queues([occupancy, Occupancy((4, 0, 0, 0), 0)]) == Occupancy((6, 1, 0, 1), 3)
 
 
 @pytest.mark.kernel
@@ -59,14 +59,17 @@ def test_what_was_before_the_beginning_does_not_count(
         slotted_udp.run(net, [[1, 0]] * 20, rate_bps=Gbps)
         wait_until(
             "nothing waits",
-            lambda: not any(one.waiting_packets for one in counters.snapshot().ports.values()),
+            lambda: not any(port.waiting_packets for port in counters.snapshot().ports.values()),
         )
         before = watched.read()
         slotted_udp.run(net, [[1, -1]] * 5, rate_bps=10 * Mbps, at_begin=begin)
     ended_ns = clock.monotonic_ns()
     assert before[1, 0].longest > 5 >= watched.table[0, 0].longest
     assert watched.table[1, 0].longest == 0  # which has sent nothing since
-    assert all(0 < sum(one.spent_ns) <= ended_ns - began_ns[0] for one in watched.table.values())
+    assert all(
+        0 < sum(occupancy.spent_ns) <= ended_ns - began_ns[0]
+        for occupancy in watched.table.values()
+    )
 
 
 @pytest.mark.kernel
@@ -77,8 +80,8 @@ def test_slots_bring_what_they_say(network: Callable[..., RunningNetwork]) -> No
         sent = slotted_udp.run(net, [[1, 2, 3, 0], [-1, 0, -1, -1]] * 20, rate_bps=20 * Mbps)
         assert sent.packets == 100
 
-        def left() -> list[int]:
+        def sent_by_host() -> list[int]:
             seen = counters.snapshot().since(before).ports
             return [seen[net.ifindex(host, 0)].sent_packets for host in range(4)]
 
-        wait_until("every packet on its way", lambda: left() == [20, 40, 20, 20])
+        wait_until("every packet on its way", lambda: sent_by_host() == [20, 40, 20, 20])

@@ -63,12 +63,12 @@ def test_how_late_a_prober_was_is_part_of_the_verdict_on_the_run(network):
         for pairs in ([(0, 4)], [(1, 2)]):
             with OutageProbe(net, pairs) as probe:
                 pass
-    late = [one for one in fidelity.report.components if one.name == "late pings"]
+    late = [component for component in fidelity.report.components if component.name == "late pings"]
     assert len(late) == 2
     assert late[1] == probe.table.lateness()
     with Fidelity(net) as fidelity:
         pass
-    assert "late pings" not in {one.name for one in fidelity.report.components}
+    assert "late pings" not in {component.name for component in fidelity.report.components}
 
 
 @pytest.mark.kernel
@@ -122,9 +122,9 @@ def test_a_pair_that_never_answers_is_out_from_begin_to_end(network):
     net.fail("h0-w0", silent=True)
     with OutageProbe(net, [(0, 1)]) as probe:
         time.sleep(0.1)
-    (one,) = probe.table.outages
-    assert one.sent > 0
-    assert (one.received, one.gaps) == (0, (Gap(probe.table.begin_s, None, one.sent),))
+    (outage,) = probe.table.outages
+    assert outage.sent > 0
+    assert (outage.received, outage.gaps) == (0, (Gap(probe.table.begin_s, None, outage.sent),))
 
 
 @pytest.mark.kernel
@@ -172,5 +172,5 @@ def test_a_prober_that_is_too_slow_still_comes_back_to_hear_that_it_is_to_stop()
         assert len(prober.answers) == 3
         assert next_s == begin_s + 0.03
         assert prober.late_s > 3599
-        for one in prober.sockets.values():
-            one.close()
+        for opened in prober.sockets.values():
+            opened.close()

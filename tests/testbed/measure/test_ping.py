@@ -42,11 +42,12 @@ def test_every_pair_of_a_dcell_pings(network):
     assert len(set(pairs)) == 20 * 19
     table = ping(net, pairs, count=3, interval_ms=1)
     assert not table.lost
-    assert [(one.src, one.dst) for one in table.pings] == pairs
+    assert [(result.src, result.dst) for result in table.pings] == pairs
     assert all(
-        one.sent == one.received == len(one.rtts_us) == 3 and not one.reasons for one in table.pings
+        result.sent == result.received == len(result.rtts_us) == 3 and not result.reasons
+        for result in table.pings
     )
-    assert all(LEAST_US < rtt < 5e6 for one in table.pings for rtt in one.rtts_us)
+    assert all(LEAST_US < rtt < 5e6 for result in table.pings for rtt in result.rtts_us)
 
 
 @pytest.mark.kernel
@@ -55,10 +56,10 @@ def test_exactly_the_pairs_over_a_silent_link_are_lost_as_ping_says_too(network)
     a, b = 0, 4
     net.fail("h0-h4", silent=True)
     table = ping(net, all_pairs(net), timeout_s=0.5, retries=1)
-    assert {(one.src, one.dst) for one in table.lost} == {
+    assert {(answer.src, answer.dst) for answer in table.lost} == {
         pair for pair in all_pairs(net) if over((a, b), *pair)
     }
-    assert all(one.sent == (1 if one.received else 2) for one in table.pings)
+    assert all(result.sent == (1 if result.received else 2) for result in table.pings)
     for src, dst, answered in ((0, 4, False), (0, 5, False), (0, 8, True)):
         command = [
             "ip",
@@ -88,7 +89,7 @@ def test_who_knows_no_way_says_so(network):
     forget(12, "10.0.4.0/24")  # not on any way from h0
     forget(2, "10.0.3.0/24")  # on the way from h0 to h13
     table = ping(net, [(0, 8), (0, 13), (0, 5), (0, 1)], timeout_s=0.5)
-    assert [one.received for one in table.pings] == [0, 0, 0, 1]
+    assert [result.received for result in table.pings] == [0, 0, 0, 1]
     assert table.pings[0].reasons == ["network is unreachable, says h0 itself"]
     assert table.pings[1].reasons == ["network unreachable, says h2"]
     assert table.pings[2].reasons == []
@@ -127,7 +128,7 @@ def test_a_full_size_packet_passes_and_others_pings_do_no_harm(network):
     finally:
         other.kill()
         other.wait()
-    assert [one.received for one in table.pings] == [50, 50]
+    assert [result.received for result in table.pings] == [50, 50]
 
 
 @pytest.mark.kernel
@@ -146,6 +147,6 @@ def test_a_wrong_pair_or_number_is_refused(network):
 def test_a_server_pings_itself_and_no_link_has_to_carry_that(network):
     net = network("dcell:n=3,k=1")
     net.fail("h0")
-    (one,) = ping(net, [(0, 0)], count=5).pings
-    assert one.sent == one.received == len(one.rtts_us) == 5
-    assert all(rtt > LEAST_US for rtt in one.rtts_us)
+    (answer,) = ping(net, [(0, 0)], count=5).pings
+    assert answer.sent == answer.received == len(answer.rtts_us) == 5
+    assert all(rtt > LEAST_US for rtt in answer.rtts_us)

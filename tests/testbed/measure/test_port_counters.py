@@ -32,12 +32,12 @@ def test_counts_are_differences_and_what_waits_is_not():
         link_errors=4,
         waiting_packets=2,
     )
-    found = after.since(before)
+    change = after.since(before)
     assert (
-        found.sent_packets,
-        found.queue_drops,
-        found.waiting_packets,
-        found.unexplained_drops,
+        change.sent_packets,
+        change.queue_drops,
+        change.waiting_packets,
+        change.unexplained_drops,
     ) == (2, 0, 2, 9)
 
 
@@ -46,12 +46,12 @@ def test_counters_are_those_of_tc(network):
     net = network("dcell:n=3,k=1")
     ping(net, all_pairs(net), count=2, interval_ms=1)
     with PortCounterReader(net) as counters:
-        found = counters.snapshot().ports
-    assert len(found) == 2 * len(net.topology.links)
+        ports = counters.snapshot().ports
+    assert len(ports) == 2 * len(net.topology.links)
     for node in range(net.topology.nodes):
         for port, *_ in net.topology.ports(node):
             shown = tc(net, node, device(net, node, port))
-            own = found[net.ifindex(node, port)]
+            own = ports[net.ifindex(node, port)]
             root = shown["weft" if clock.is_virtual() else "htb"]
             assert (own.sent_packets, own.sent_bytes) == (root["packets"], root["bytes"])
             assert own.received_packets > 0

@@ -56,11 +56,11 @@ class TestOnTheKernel:
         length."""
         link = LinkSpec(rate_bps=rate_bps, queue_packets=20, delay_us=delay_us, mtu_bytes=mtu_bytes)
         net = network(topology, link, scheme)
-        found = deviations(net)
-        assert set(found) == set(ports(net))
-        assert max(one.gap_ns for one in found.values()) <= 1
-        assert {one.delay_ns for one in found.values()} == {0}
-        assert {one.packets for one in found.values()} == {0}
+        late_us = deviations(net)
+        assert set(late_us) == set(ports(net))
+        assert max(gap.gap_ns for gap in late_us.values()) <= 1
+        assert {gap.delay_ns for gap in late_us.values()} == {0}
+        assert {gap.packets for gap in late_us.values()} == {0}
 
     @pytest.mark.parametrize(
         ("topology", "scheme"), [("star:n=2", "static"), ("dcell:n=3,k=1", "dfr")]
@@ -70,7 +70,7 @@ class TestOnTheKernel:
         come at its pace."""
         monkeypatch.setenv(HOP_NS, "700")
         net = network(topology, LinkSpec(rate_bps=10**9, queue_packets=20, delay_us=5), scheme)
-        assert {max(one) for one in deviations(net).values()} == {0}
+        assert {max(deviation) for deviation in deviations(net).values()} == {0}
         hops, links = (2, 2) if topology == "star:n=2" else (1, 2)
         frame_us = 8e-3 * PING_FRAME_BYTES
         assert ping(net, [(0, 1)]).pings[0].rtts_us == pytest.approx(
@@ -79,7 +79,7 @@ class TestOnTheKernel:
         net.down()
         monkeypatch.setenv(HOP_NS, "20000")
         slow = network("star:n=2", LinkSpec(rate_bps=10**9, queue_packets=20), "static")
-        assert {max(one) for one in deviations(slow).values()} == {0}
+        assert {max(deviation) for deviation in deviations(slow).values()} == {0}
 
     @pytest.mark.parametrize(
         ("claimed", "off"),
@@ -96,8 +96,8 @@ class TestOnTheKernel:
         port = one.port._replace(**claimed)
         wrong = {index: one._replace(port=port, arriving=port.capacity)}
         monkeypatch.setattr(reference_packets, "_planned", lambda net: {**true, **wrong})
-        found = deviations(net)[index]
-        assert found._replace(gap_ns=round(found.gap_ns)) == off
+        late_us = deviations(net)[index]
+        assert late_us._replace(gap_ns=round(late_us.gap_ns)) == off
         with Fidelity(net) as watch:
             pass
         assert (watch.verdict, watch.report.clock) == (FAIL, "virtual")
@@ -113,13 +113,13 @@ class TestOnTheKernel:
     def test_links_without_bursts_are_exact(self, network):
         net = network("star:n=2", LINK)
         one_at_a_time(net)
-        assert {max(one) for one in deviations(net).values()} == {0}
+        assert {max(deviation) for deviation in deviations(net).values()} == {0}
 
     @pytest.mark.parametrize("parts", [3, 10])
     def test_a_link_is_exact_from_the_moment_on_when_its_rate_is_changed(self, network, parts):
         net = network("fattree:k=4", LinkSpec(rate_bps=10**9, queue_packets=250, delay_us=50))
         set_rate(net, "e2.1-a2.0", round(10**9 / parts))
-        assert all(max(one) < 1 > -min(one) for one in deviations(net).values())
+        assert all(max(deviation) < 1 > -min(deviation) for deviation in deviations(net).values())
 
     @pytest.mark.parametrize("begin_us", [1000, 1010, 1020])
     def test_headers_and_data_share_a_link_exactly(self, network, begin_us):
@@ -162,4 +162,6 @@ class TestOnTheKernel:
                 ),
             )
         assert watch.verdict == PASS, watch.report.offender
-        assert "dequeue off its time by" in {one.name for one in watch.report.components}
+        assert "dequeue off its time by" in {
+            component.name for component in watch.report.components
+        }

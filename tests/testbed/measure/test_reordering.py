@@ -126,7 +126,7 @@ def test_tcp_in_order_has_no_late_packet_and_random_spraying_has_many(
         # TCP's count is read when the receiver has all, and a sender may repeat packets until it
         # has heard of that.
         assert found.total("retransmitted") <= 1.1 * table.total("retransmissions") + len(pairs)
-        assert all(one.payload_bytes >= 400_000 for one in found.flows)
+        assert all(flow.payload_bytes >= 400_000 for flow in found.flows)
         assert found.delay_us(99) > 0
         late[spec] = found.late_fraction
     assert late["dmodk"] == 0

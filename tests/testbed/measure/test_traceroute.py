@@ -12,7 +12,7 @@ from weft.topologies.recursive.ccrdn import DCELL, Ccrdn
 NETWORK = Ccrdn(DCELL, 4, 1)
 
 
-def computed(src: int, dst: int) -> list[int]:
+def dr_path(src: int, dst: int) -> list[int]:
     return route(NETWORK.rule, NETWORK.t, src, dst)
 
 
@@ -52,10 +52,10 @@ def test_packets_and_tables_agree_with_dr_for_every_pair(network):
     net = network("dcell:n=4,k=1")
     pairs = all_pairs(net)
     traces = trace(net, pairs)
-    assert [(one.src, one.dst) for one in traces] == pairs
-    assert differences(traces, computed, net.topology.naming.name) == []
+    assert [(result.src, result.dst) for result in traces] == pairs
+    assert differences(traces, dr_path, net.topology.naming.name) == []
     with ForwardingTables(net) as fib:
-        assert all(fib_paths(fib, *pair) == [tuple(computed(*pair))] for pair in pairs)
+        assert all(fib_paths(fib, *pair) == [tuple(dr_path(*pair))] for pair in pairs)
 
 
 @pytest.mark.kernel
@@ -66,9 +66,9 @@ def test_in_a_fabric_packets_take_one_of_the_paths_of_the_tables_by_their_ports(
     for source in (1000, 2000, 3000, 4000):
         first, second = (trace(net, pairs, ports=(source, 33434)) for _ in range(2))
         assert first == second
-        assert not [one for one in first if one.reason]
-        for one in first:
-            seen[one.src, one.dst].add(one.nodes)
+        assert not [result for result in first if result.reason]
+        for result in first:
+            seen[result.src, result.dst].add(result.nodes)
     with ForwardingTables(net) as fib:
         every = {pair: set(fib_paths(fib, *pair)) for pair in pairs}
     assert all(seen[pair] <= every[pair] for pair in pairs)
@@ -81,13 +81,13 @@ def test_a_path_over_a_silent_link_ends_where_it_begins(network):
     net = network("dcell:n=4,k=1", LinkSpec(rate_bps=100 * Mbps, queue_packets=50))
     net.fail("h0-h4", silent=True)
     traces = trace(net, all_pairs(net), timeout_s=0.3, retries=1)
-    for one in traces:
-        path = computed(one.src, one.dst)
+    for result in traces:
+        path = dr_path(result.src, result.dst)
         before = next((i for i, hop in enumerate(pairwise(path)) if set(hop) == {0, 4}), None)
         if before is None:
-            assert (one.nodes, one.reason) == (tuple(path), None)
+            assert (result.nodes, result.reason) == (tuple(path), None)
         else:
-            assert (one.nodes, one.reason) == (
+            assert (result.nodes, result.reason) == (
                 tuple(path[: before + 1]),
                 f"no answer from hop {before + 1}",
             )
@@ -134,5 +134,5 @@ def test_one_router_answers_any_number_of_probes(network):
     them."""
     net = network("star:n=40")
     traces = trace(net, all_pairs(net), retries=0)
-    assert not [one for one in traces if one.reason]
-    assert {len(one.nodes) for one in traces} == {3}
+    assert not [result for result in traces if result.reason]
+    assert {len(result.nodes) for result in traces} == {3}

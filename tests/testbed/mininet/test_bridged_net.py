@@ -28,7 +28,7 @@ from weft.testbed.mininet.net import Net
 pytestmark = pytest.mark.kernel
 
 
-class Shaped(Topo):
+class RateTopo(Topo):
     """Two switches with two links between them, the first of which carries 20 Mbit/s."""
 
     def build(self):
@@ -131,7 +131,7 @@ def test_other_commands_say_that_the_run_is_a_scripts(net):
         RunningNetwork.open(net.identity.id)
 
 
-def held(port):
+def kernel_settings(port):
     """Return the kernel's settings of a port: its shape, and the loss at the far end."""
     far = port.far()
     socket, other = port.lan.spaces[port.node.name].netlink, port.lan.spaces[far.node.name].netlink
@@ -139,22 +139,22 @@ def held(port):
 
 
 def test_links_carry_what_the_topo_says_until_it_is_changed():
-    with Net(Shaped(), link=TCLink) as net:
+    with Net(RateTopo(), link=TCLink) as net:
         between, first, second = (
             net.linksBetween(net[a], net[b])[0]
             for a, b in (("s1", "s2"), ("h1", "s1"), ("h2", "s2"))
         )
-        shape, lost = held(between.intf1)
+        shape, lost = kernel_settings(between.intf1)
         assert (shape.rate_bps, shape.queue_packets, lost) == (20_000_000, 50, 0)
-        shape, lost = held(first.intf2)
+        shape, lost = kernel_settings(first.intf2)
         assert (shape.rate_bps, lost) == (10_000_000, 250_000_000)
-        assert held(second.intf1) == (None, 0)
+        assert kernel_settings(second.intf1) == (None, 0)
         second.intf1.config(bw=5, loss=100)
         second.intf1.config(bw=4)
-        shape, lost = held(second.intf1)
+        shape, lost = kernel_settings(second.intf1)
         assert (shape.rate_bps, shape.queue_packets, lost) == (4_000_000, 1000, 1_000_000_000)
         second.intf1.config(loss=0)
-        assert held(second.intf1)[1] == 0
+        assert kernel_settings(second.intf1)[1] == 0
         with pytest.raises(ValueError, match="enable_red is unavailable"):
             second.intf1.config(enable_red=True)
         with pytest.raises(ValueError, match="0 to 100 %, got 101 %"):
@@ -172,7 +172,7 @@ class Router(Node):
         self.cmd("sysctl net.ipv4.ip_forward=1")
 
 
-class Routed(Topo):
+class RouterTopo(Topo):
     def build(self):
         router = self.addNode("r0", cls=Router, ip="192.168.1.1/24")
         for number in (1, 2):
@@ -188,7 +188,7 @@ class Routed(Topo):
 
 
 def test_a_class_of_the_scripts_own_works():
-    with Net(topo=Routed()) as net:
+    with Net(topo=RouterTopo()) as net:
         assert net.pingAll() == 0
         assert net["r0"].cmd("cat /proc/sys/net/ipv4/ip_forward").strip() == "1"
 
@@ -233,7 +233,7 @@ def test_a_host_has_a_share_of_the_processor_in_a_group_that_goes_with_the_run()
         assert host.group.used_ns() > before
     finally:
         net.stop()
-    assert not any((cgroup.ROOT / each / host.namespace).exists() for each in ("", *cgroup.V1))
+    assert not any((cgroup.ROOT / root / host.namespace).exists() for root in ("", *cgroup.V1))
 
 
 @pytest.mark.virtual_clock
@@ -252,7 +252,7 @@ def test_a_test_that_fails_leaves_nothing(run_name):
 
     with pytest.raises(KeyError):
         net.run(raises)
-    assert run_name not in [one.id for one in run.runs()]
+    assert run_name not in [record.id for record in run.runs()]
 
 
 SCRIPT = """
@@ -287,7 +287,7 @@ def test_hosts_reach_the_machine_by_a_nat_and_clean_removes_it_after_sigkill(
             line = process.stdout.readline()
             assert line, process.communicate()[1]
             said += line
-        journal = next(one for one in run.runs() if one.id == run_name).journal
+        journal = next(record for record in run.runs() if record.id == run_name).journal
         process.send_signal(signal.SIGKILL)
     assert ", 0% packet loss" in said
     assert journal[outside.KEY] == [f"weft-{run_name}"]
@@ -303,7 +303,7 @@ def test_hosts_reach_the_machine_by_a_nat_and_clean_removes_it_after_sigkill(
         ["ip", "-n", spare_netns.name, "-j", "link"], capture_output=True, text=True, check=True
     ).stdout
     assert [
-        one["ifname"] for one in json.loads(told) if one["ifname"] not in ("lo", "ifb0", "ifb1")
+        link["ifname"] for link in json.loads(told) if link["ifname"] not in ("lo", "ifb0", "ifb1")
     ] == []
     assert clean.processes(run_name, journal["namespaces"]) == []
 
@@ -319,15 +319,15 @@ def test_a_spanning_tree_blocks_one_port_of_a_circle():
         wait_until("the tree is there", lambda: all(switch.connected() for switch in switches))
         seen = []
         for i, switch in enumerate(switches):
-            bridge = shown(switch, "link", "show", switch.name)[0]["linkinfo"]["info_data"]
+            bridge = ip_json(switch, "link", "show", switch.name)[0]["linkinfo"]["info_data"]
             keys = ("stp_state", "forward_delay", "hello_time", "priority")
             assert [bridge[key] for key in keys] == [1, 200, 100, 100 + i]
-            ports = shown(switch, "link", "show", "master", switch.name)
+            ports = ip_json(switch, "link", "show", "master", switch.name)
             seen += [port["linkinfo"]["info_slave_data"]["state"] for port in ports]
         assert sorted(seen) == ["blocking", *5 * ["forwarding"]]
 
 
-def shown(switch, *words):
+def ip_json(switch, *words):
     """Return what `ip` shows in the namespace of a switch."""
     command = ["ip", "-n", switch.namespace, "-j", "-d", *words]
     return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)

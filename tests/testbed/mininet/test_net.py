@@ -257,4 +257,4 @@ def test_stop_leaves_nothing_not_even_shells(run_name):
         (netns.NAMES / name).exists() or (hosts_file.LINKS / name).is_symlink() for name in names
     )
     assert shell not in clean.processes(run_name, [])
-    assert run_name not in [one.id for one in run.runs()]
+    assert run_name not in [record.id for record in run.runs()]

@@ -29,7 +29,7 @@ sys.exit(cli.main(["mn", *sys.argv[1:]]))
 """
 
 
-def without_init(kind: type, name: str) -> Any:
+def bare_node(kind: type, name: str) -> Any:
     """A node of `kind` that has made nothing in the kernel."""
     node = object.__new__(kind)
     node.name = name
@@ -40,7 +40,7 @@ def without_init(kind: type, name: str) -> Any:
     "name", ["dpctl", "vsctl", "isOldOVS", "controllerUUIDs", "bridgeOpts", "intfOpts"]
 )
 def test_open_vswitch_is_refused_by_a_switch_of_scripts(name: str) -> None:
-    switch = without_init(scripts.BridgeSwitch, "s1")
+    switch = bare_node(scripts.BridgeSwitch, "s1")
     with pytest.raises(ValueError, match="s1: switches here are bridges that learn") as error:
         getattr(switch, name)("del-flows")
     assert is_refusal(error.value)
@@ -50,7 +50,7 @@ def test_open_vswitch_is_refused_by_a_switch_of_scripts(name: str) -> None:
     "words", [("ovs-vsctl get Interface", "s1-eth1", "ofport"), ("ovs-ofctl dump-flows s1",)]
 )
 def test_programs_of_open_vswitch_are_refused_at_a_switch(words: tuple[str, ...]) -> None:
-    switch = without_init(scripts.BridgeSwitch, "s1")
+    switch = bare_node(scripts.BridgeSwitch, "s1")
     with pytest.raises(ValueError, match="s1: switches here are bridges that learn"):
         switch.cmd(*words)
 
@@ -58,7 +58,7 @@ def test_programs_of_open_vswitch_are_refused_at_a_switch(words: tuple[str, ...]
 @pytest.mark.parametrize("kind", [mininet.node.Node, mininet.node.Host])
 def test_a_node_without_a_network_is_refused(kind: type) -> None:
     with pytest.raises(ValueError, match=rf"root: {kind.__name__}\(\) makes a node without") as no:
-        scripts.start_shell_in_net(without_init(kind, "root"))
+        scripts.start_shell_in_net(bare_node(kind, "root"))
     assert is_refusal(no.value)
 
 

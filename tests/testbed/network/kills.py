@@ -151,11 +151,11 @@ def leftovers(records: list[run.RunRecord], journals: list[dict[str, Any]]) -> l
     for folder in (cgroup.ROOT, *(cgroup.ROOT / controller for controller in cgroup.V1)):
         things += [f"control group {folder / name}" for name in names if (folder / name).exists()]
     for record in records:
-        things += of_run(record)
+        things += remains(record)
     return things
 
 
-def of_run(record: run.RunRecord) -> list[str]:
+def remains(record: run.RunRecord) -> list[str]:
     """Return the processes, pinned programs, links and tables with the name of a run."""
     pins = Path("/sys/fs/bpf")
     things = [f"process {pid} of {record.id}" for pid in clean.processes(record.id, [])]

@@ -22,23 +22,26 @@ def sleeper(**options):
     return subprocess.Popen(["sleep", "1000"], **options)
 
 
-def unmarked():
+def unmarked_environment():
     return {name: value for name, value in os.environ.items() if name != ENVIRONMENT}
 
 
 @pytest.mark.kernel
 def test_those_with_the_mark_and_those_in_a_namespace_of_the_run_are_ended(spare_netns):
     with netns.inside(spare_netns.fd):
-        inside = sleeper(env=unmarked())
-    marked = sleeper(env=unmarked() | {ENVIRONMENT: "testrun"})
-    others = [sleeper(env=unmarked() | {ENVIRONMENT: "testrunner"}), sleeper(env=unmarked())]
+        inside = sleeper(env=unmarked_environment())
+    marked = sleeper(env=unmarked_environment() | {ENVIRONMENT: "testrun"})
+    others = [
+        sleeper(env=unmarked_environment() | {ENVIRONMENT: "testrunner"}),
+        sleeper(env=unmarked_environment()),
+    ]
     try:
-        found = clean.processes("testrun", [spare_netns.name, "weft.gone.h0"])
-        assert sorted(found) == sorted([inside.pid, marked.pid])
-        clean.kill(found)
+        pids = clean.processes("testrun", [spare_netns.name, "weft.gone.h0"])
+        assert sorted(pids) == sorted([inside.pid, marked.pid])
+        clean.kill(pids)
         assert inside.wait(10) == marked.wait(10) == -9
         assert [other.poll() for other in others] == [None, None]
-        clean.kill(found)  # who has ended already is no failure
+        clean.kill(pids)  # who has ended already is no failure
     finally:
         for process in (inside, marked, *others):
             process.kill()
@@ -63,13 +66,13 @@ def test_a_signal_at_any_step_waits_until_all_is_removed(monkeypatch, step):
     names = [netns.NAMES / name for name in network.run.journal["namespaces"]]
     work = getattr(STEPS[step], step)
 
-    def signalled(*arguments):
+    def interrupt_twice(*arguments):
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
         return work(*arguments)
 
     assert all(name.exists() for name in names)
-    monkeypatch.setattr(STEPS[step], step, signalled)
+    monkeypatch.setattr(STEPS[step], step, interrupt_twice)
     with pytest.raises(KeyboardInterrupt):
         network.down()
     assert not [name for name in names if name.exists()]

@@ -62,9 +62,9 @@ def test_control_packets_and_nothing_else_overtake_the_queue_of_a_crossbar_port(
                 bulk.sendto(bytes(1400), ("10.0.0.2", 9))
     wait_until("packets wait at the crossbar", lambda: backlog(net, dev) > 2)
     with sender(net, 0) as daemon, sender(net, 0, ttl=64) as forger:
-        for one in (daemon, forger):
+        for sender_ in (daemon, forger):
             # past h0's own queue
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, tc.CONTROL_PRIORITY)
+            sender_.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, tc.CONTROL_PRIORITY)
         forger.sendto(b"forged", ("10.0.0.2", tc_filters.CONTROL_PORT))
         daemon.sendto(b"another port", ("10.0.0.2", tc_filters.CONTROL_PORT + 1))
         for _ in range(5):

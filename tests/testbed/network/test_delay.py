@@ -22,11 +22,11 @@ SPEC = "dcell:n=3,k=1"
 @pytest.mark.uml("sch_netem", "ifb")
 def test_a_delay_is_what_was_asked_and_takes_no_place_in_the_queue(network):
     """h0 -> h3 is one link, h0 -> h1 two through a crossbar: 2 and 4 delays a round trip."""
-    one = network(SPEC, LinkSpec(rate_bps=10 * Mbps, queue_packets=20, delay_us=5_000))
-    read_back.check(one)
+    net = network(SPEC, LinkSpec(rate_bps=10 * Mbps, queue_packets=20, delay_us=5_000))
+    read_back.check(net)
     least_us = {}
     for dst, links in ((3, 1), (1, 2)):
-        probes = ping(one, [(0, dst)], count=20, timeout_s=2.0).pings
+        probes = ping(net, [(0, dst)], count=20, timeout_s=2.0).pings
         least_us[dst] = min(us for probe in probes for us in probe.rtts_us)
         assert least_us[dst] >= 2 * links * 5_000
     # the cost of a hop is the same in both, and a busy machine delays the least probe hardly
@@ -60,8 +60,8 @@ def test_what_a_program_rewrites_is_held_back_all_the_same(network):
         transit.set_prefixes({Prefix(SERVER_BLOCK, 8): 64})
         assert ping(net, [(0, 5)], timeout_s=0.5).lost  # no node has a route for it
         transit.set_prefixes({Prefix(SERVER_BLOCK, 8): 10})
-        (found,) = ping(net, [(0, 5)], timeout_s=2.0).pings
-    assert min(found.rtts_us) >= 2 * 3 * 5_000
+        (answer,) = ping(net, [(0, 5)], timeout_s=2.0).pings
+    assert min(answer.rtts_us) >= 2 * 3 * 5_000
 
 
 @pytest.mark.kernel
@@ -89,8 +89,8 @@ def test_a_delay_and_the_data_plane_exclude_each_other_in_real_time():
     try:
         with DataPlane.open(network) as plane:
             before = sum(port.packets for port in plane.counters().values())
-            (found,) = ping(network, [(0, 1)], timeout_s=2.0).pings
+            (answer,) = ping(network, [(0, 1)], timeout_s=2.0).pings
             assert sum(port.packets for port in plane.counters().values()) > before
-        assert min(found.rtts_us) >= 2 * 4 * 700
+        assert min(answer.rtts_us) >= 2 * 4 * 700
     finally:
         network.down()

@@ -43,7 +43,7 @@ def ip(*words: str) -> str:
     return subprocess.run(["ip", *words], capture_output=True, text=True, check=True).stdout
 
 
-def on_node(node: str, *words: str) -> subprocess.CompletedProcess[str]:
+def run_on_node(node: str, *words: str) -> subprocess.CompletedProcess[str]:
     inside = ["ip", "netns", "exec", f"weft.{NAME}.{node}"]
     return subprocess.run([*inside, *words], capture_output=True, text=True, check=False)
 
@@ -62,7 +62,7 @@ def state(machine: str) -> list[str]:
 
 def way(node: str, address: str) -> str:
     """The device by which the node's own packets to `address` leave, "" if nowhere."""
-    done = on_node(node, "ip", "-j", "route", "get", address)
+    done = run_on_node(node, "ip", "-j", "route", "get", address)
     return "" if done.returncode else json.loads(done.stdout)[0].get("dev", "")
 
 
@@ -95,12 +95,12 @@ def test_hosts_reach_what_is_beyond_the_machine_and_sigkill_leaves_nothing(
         try:
             assert process.stdout
             assert process.stdout.readline() == "up\n"
-            found = next(one for one in run.runs() if one.id == NAME)
+            found = next(record for record in run.runs() if record.id == NAME)
             namespaces = found.journal["namespaces"]
             assert outside.gateway_namespace(found) in namespaces
             for name in (MACHINE, BEYOND, "h2"):
-                assert ", 0% packet loss" in on_node("h1", "ping", "-c1", "-W5", name).stdout
-            h2 = on_node("h1", "getent", "hosts", "h2").stdout.split()[0]
+                assert ", 0% packet loss" in run_on_node("h1", "ping", "-c1", "-W5", name).stdout
+            h2 = run_on_node("h1", "getent", "hosts", "h2").stdout.split()[0]
             assert way("h1", h2).startswith("h1-eth")
             assert way("h1", "65.1.2.3") == way("h1", BEYOND) == outside.SERVER_DEVICE
             if spec.startswith("dcell"):  # elsewhere a host hands whatever it is to its switch

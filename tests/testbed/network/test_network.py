@@ -26,7 +26,7 @@ LINK = LinkSpec(rate_bps=20 * Mbps, queue_packets=250)
 ROOT = Path(__file__).parents[3]
 
 
-def in_netns(name: str, *argv: str) -> str:
+def run_in_netns(name: str, *argv: str) -> str:
     return subprocess.run(
         ["ip", "netns", "exec", name, *argv], capture_output=True, text=True, check=True
     ).stdout
@@ -35,7 +35,7 @@ def in_netns(name: str, *argv: str) -> str:
 def state(name: str) -> dict[str, object]:
     """Return iproute2's view of a namespace, without counters and timers."""
     shown = {
-        what: json.loads(in_netns(name, *command) or "[]")
+        what: json.loads(run_in_netns(name, *command) or "[]")
         for what, command in {
             "links": ["ip", "-j", "-d", "link"],
             "addresses": ["ip", "-j", "address"],
@@ -73,13 +73,13 @@ def test_the_dry_run_makes_the_same_network_as_netlink(network, spec):
             assert state(names[node]) == state(ours.plan.namespace(node))
             for name in (names[node], ours.plan.namespace(node)):
                 wanted = ours.plan.sysctls(node)
-                found = in_netns(
+                output = run_in_netns(
                     name,
                     "sysctl",
                     "--values",
                     *(f"net.{path.replace('/', '.')}" for path in wanted),
                 )
-                assert found.split() == list(wanted.values())
+                assert output.split() == list(wanted.values())
     finally:
         clean.remove(kept.run)
         kept.release()
@@ -87,19 +87,19 @@ def test_the_dry_run_makes_the_same_network_as_netlink(network, spec):
 
 @pytest.mark.kernel
 def test_nothing_is_left_after_down_and_the_names_are_those_that_the_plan_told(network):
-    one = network("dcell:n=3,k=1")
-    names = set(one.run.journal["namespaces"])
+    net = network("dcell:n=3,k=1")
+    names = set(net.run.journal["namespaces"])
     assert names == {
-        name for name in os.listdir(netns.NAMES) if name.startswith(f"weft.{one.run.id}.")
+        name for name in os.listdir(netns.NAMES) if name.startswith(f"weft.{net.run.id}.")
     }
-    child = subprocess.Popen(["ip", "netns", "exec", one.plan.namespace(0), "sleep", "600"])
-    marked = subprocess.Popen(["sleep", "600"], env={**os.environ, run.ENVIRONMENT: one.run.id})
+    child = subprocess.Popen(["ip", "netns", "exec", net.plan.namespace(0), "sleep", "600"])
+    marked = subprocess.Popen(["sleep", "600"], env={**os.environ, run.ENVIRONMENT: net.run.id})
     wait_until(
-        "both found", lambda: {child.pid, marked.pid} == set(clean.processes(one.run.id, names))
+        "both found", lambda: {child.pid, marked.pid} == set(clean.processes(net.run.id, names))
     )
-    one.down()
+    net.down()
     assert not names & set(os.listdir(netns.NAMES))
-    assert not one.run.directory.exists()
+    assert not net.run.directory.exists()
     assert child.wait() == marked.wait() == -signal.SIGKILL
 
 
@@ -115,16 +115,16 @@ def test_another_run_is_untouched(network):
 
 @pytest.mark.kernel
 def test_what_the_kernel_holds_must_be_what_was_planned(network):
-    one = network("star:n=2")
-    end = one.plan.ends[0][0]
-    read_back.check(one)
-    with one.at(0) as requests:
+    net = network("star:n=2")
+    end = net.plan.ends[0][0]
+    read_back.check(net)
+    with net.at(0) as requests:
         shape = tc.shapes(requests)[end.ifindex]
         live_port.set_rate(requests, end, replace(LINK, queue_packets=249), shape)
     with pytest.raises(
         Mismatch, match=f"{end.dev}: planned .*queue_packets=250.* queue 249 packets"
     ):
-        read_back.check(one)
+        read_back.check(net)
 
 
 @pytest.mark.kernel
@@ -140,9 +140,11 @@ def test_a_failed_network_leaves_nothing(monkeypatch):
     )
     with pytest.raises(netlink.NetlinkError, match="ip nonsense"):
         RunningNetwork.create(build("dcell:n=3,k=1"), LINK)
-    (one,) = kept
-    assert not one.run.directory.exists()
-    assert not [name for name in os.listdir(netns.NAMES) if name.startswith(f"weft.{one.run.id}.")]
+    (record,) = kept
+    assert not record.run.directory.exists()
+    assert not [
+        name for name in os.listdir(netns.NAMES) if name.startswith(f"weft.{record.run.id}.")
+    ]
 
 
 BAD = netlink.NetlinkMessage(netlink.RTM_NEWADDR, netlink.CREATE, bytes(8), "ip nonsense")
@@ -150,58 +152,59 @@ BAD = netlink.NetlinkMessage(netlink.RTM_NEWADDR, netlink.CREATE, bytes(8), "ip 
 
 @pytest.mark.kernel
 def test_fail_and_restore(network):
-    one = network("dcell:n=3,k=1")
-    there = one.plan.namespace(0)
+    net = network("dcell:n=3,k=1")
+    there = net.plan.namespace(0)
 
-    def reached() -> bool:
+    def is_reachable() -> bool:
         ping = ["ip", "netns", "exec", there, "ping", "-c1", "-W0.3", "10.0.1.0"]
         return subprocess.run(ping, capture_output=True, check=False).returncode == 0
 
-    assert reached()
+    assert is_reachable()
     for silent in (False, True):
-        one.fail("h0-h3", silent=silent)
-        assert not reached()
-        with RunningNetwork.open(one.run.id).at(0) as socket:  # as another process would
-            assert interfaces(socket)[one.ifindex(0, 1)].up == silent
-        RunningNetwork.open(one.run.id).restore("h0-h3")
-        assert reached()
-    one.fail("h0-h3", silent=True, only_to="h3")
-    assert not reached()
-    one.restore("h0-h3")
-    one.restore("h0-h3")  # once more does no harm
-    assert reached()
+        net.fail("h0-h3", silent=silent)
+        assert not is_reachable()
+        with RunningNetwork.open(net.run.id).at(0) as socket:  # as another process would
+            assert interfaces(socket)[net.ifindex(0, 1)].up == silent
+        RunningNetwork.open(net.run.id).restore("h0-h3")
+        assert is_reachable()
+    net.fail("h0-h3", silent=True, only_to="h3")
+    assert not is_reachable()
+    net.restore("h0-h3")
+    net.restore("h0-h3")  # once more does no harm
+    assert is_reachable()
 
 
 @pytest.mark.kernel
 @pytest.mark.parametrize("silent", [False, True])
 def test_a_node_fails_with_all_its_links_and_comes_back(network, silent):
-    one = network("dcell:n=3,k=1", scheme="dr")
+    net = network("dcell:n=3,k=1", scheme="dr")
     # behind the switch, and at its own link
-    others = [one.topology.naming.node(name) for name in ("h1", "h2", "h3")]
+    others = [net.topology.naming.node(name) for name in ("h1", "h2", "h3")]
     carriers = ["w0-eth0", "h3-eth1"]  # of the far ends of its links
 
     def up() -> list[bool]:
         names = [
-            one.plan.namespace(one.topology.naming.node(dev.partition("-")[0])) for dev in carriers
+            net.plan.namespace(net.topology.naming.node(dev.partition("-")[0])) for dev in carriers
         ]
         files = [f"/sys/class/net/{dev}/carrier" for dev in carriers]
         return [
-            in_netns(name, "cat", file) == "1\n" for name, file in zip(names, files, strict=True)
+            run_in_netns(name, "cat", file) == "1\n"
+            for name, file in zip(names, files, strict=True)
         ]
 
     def lacking() -> list[int]:
-        rows = one.rows()
+        rows = net.rows()
         return [rows[node].neighbours_expected - rows[node].neighbours_up for node in others]
 
-    one.fail("h0", silent=silent)
+    net.fail("h0", silent=silent)
     assert up() == [silent, silent]
     wait_until("its neighbours notice", lambda: lacking() == [1, 1, 1])
-    wait_until("it notices itself", lambda: one.rows()[0].neighbours_up == 0)
-    assert set(one.failed_links()) == {link for *_, link in one.topology.ports(0)}
-    one.restore("h0")
+    wait_until("it notices itself", lambda: net.rows()[0].neighbours_up == 0)
+    assert set(net.failed_links()) == {link for *_, link in net.topology.ports(0)}
+    net.restore("h0")
     assert up() == [True, True]
-    assert not one.failed_links()
-    one.wait_until_converged()
+    assert not net.failed_links()
+    net.wait_until_converged()
 
 
 @pytest.mark.kernel
@@ -224,9 +227,9 @@ def test_a_node_fails_with_all_its_links_and_comes_back(network, silent):
     ],
 )
 def test_wrong_input_is_one_clear_line(network, call, words):
-    one = network("dcell:n=3,k=1")
+    net = network("dcell:n=3,k=1")
     with pytest.raises(ValueError, match=words) as caught:
-        call(one)
+        call(net)
     assert "\n" not in str(caught.value)
 
 
@@ -234,13 +237,13 @@ def test_wrong_input_is_one_clear_line(network, call, words):
 def test_the_queue_holds_its_limit_to_the_packet(network):
     """At 8 kbit/s a packet takes 1.4 s, so that all but the first burst of a flood has to wait, or
     be dropped."""
-    one = network("star:n=2", LinkSpec(rate_bps=8_000, queue_packets=17))
+    net = network("star:n=2", LinkSpec(rate_bps=8_000, queue_packets=17))
     flood = "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
     flood += "for _ in range(200): s.sendto(bytes(1400), ('10.0.0.1', 9))"
-    in_netns(one.plan.namespace(0), sys.executable, "-c", flood)
+    run_in_netns(net.plan.namespace(0), sys.executable, "-c", flood)
     at_once = 1 if clock.is_virtual() else -(-tc.burst_bytes(8_000, 1514) // 1442)
-    with PortCounterReader(one) as counters:
-        port = counters.snapshot().ports[one.ifindex(0, 0)]
+    with PortCounterReader(net) as counters:
+        port = counters.snapshot().ports[net.ifindex(0, 0)]
     assert port.queue_drops == 200 - 17 - at_once
     assert port.waiting_packets + port.sent_packets == 17 + at_once
 
@@ -275,9 +278,9 @@ def test_clean_removes_what_a_killed_process_left_whenever_it_died(network):
             child.kill()
         child.communicate()
         dead = [
-            one
-            for one in run.runs()
-            if not one.alive() and one.journal_or_empty().get("pid") in (child.pid, None)
+            record
+            for record in run.runs()
+            if not record.alive() and record.journal_or_empty().get("pid") in (child.pid, None)
         ]
         names = [name for one in dead for name in one.journal_or_empty().get("namespaces", [])]
         for one in dead:
@@ -290,48 +293,48 @@ def test_clean_removes_what_a_killed_process_left_whenever_it_died(network):
 @pytest.mark.kernel
 def test_host_links_have_a_rate_of_their_own_in_the_kernel_and_in_what_is_told(network):
     host_link = LinkSpec(rate_bps=5 * Mbps, queue_packets=50)
-    one = network("fattree:k=4", host_link=host_link)
-    for node in range(one.topology.nodes):
-        with one.at(node) as socket:
+    net = network("fattree:k=4", host_link=host_link)
+    for node in range(net.topology.nodes):
+        with net.at(node) as socket:
             held = tc.shapes(socket)
-        for port, _, _, link in one.topology.ports(node):
-            wanted = LINK if one.topology.level[link] else host_link
-            assert held[one.ifindex(node, port)] == tc.DeviceDisciplines(
+        for port, _, _, link in net.topology.ports(node):
+            wanted = LINK if net.topology.level[link] else host_link
+            assert held[net.ifindex(node, port)] == tc.DeviceDisciplines(
                 wanted.rate_bps, wanted.queue_packets, None
             )
-    status = one.status()
+    status = net.status()
     assert status["link"] == asdict(LINK)
     assert status["host_link"] == asdict(host_link)
-    assert smallest_queue(one) == 50
-    found = RunningNetwork.open(one.run.id)
-    read_back.check(found)
-    assert found.plan.host_link == host_link
-    impair.set_rate(found, "h0-e0.0", Mbps)
+    assert smallest_queue(net) == 50
+    other = RunningNetwork.open(net.run.id)
+    read_back.check(other)
+    assert other.plan.host_link == host_link
+    impair.set_rate(other, "h0-e0.0", Mbps)
     with pytest.raises(
         Mismatch,
         match=r"planned .*rate_bps=5000000, queue_packets=50.* rate 1000000 bit/s, queue 50",
     ):
-        read_back.check(found)
-    found.close()
+        read_back.check(other)
+    other.close()
 
 
 @pytest.mark.kernel
 def test_links_that_are_all_alike_have_one_specification(network):
-    one = network("fattree:k=4")
-    assert one.status()["host_link"] is None
-    assert one.plan.link_spec(0) == LINK
-    assert smallest_queue(one) == 250
+    net = network("fattree:k=4")
+    assert net.status()["host_link"] is None
+    assert net.plan.link_spec(0) == LINK
+    assert smallest_queue(net) == 250
 
 
 @pytest.mark.kernel
 def test_ends_that_differ_in_mtu_are_told(network):
     """The smaller end drops larger packets on arrival, which nothing else tells."""
-    one = network("fattree:k=4")
-    assert one.status()["mtu_bytes"] == {}
-    link = one.topology.link("e0.0-a0.1")
-    (near, _, end), (far, _, other) = one.both_ends(link)
-    in_netns(one.plan.namespace(near), "ip", "link", "set", end.dev, "mtu", "1000")
-    assert one.status()["mtu_bytes"] == {"e0.0-a0.1": [1000, 1500]}
-    assert one.failed_links() == []
-    in_netns(one.plan.namespace(far), "ip", "link", "set", other.dev, "mtu", "1000")
-    assert one.status()["mtu_bytes"] == {}  # both refuse larger packets aloud, by ICMP
+    net = network("fattree:k=4")
+    assert net.status()["mtu_bytes"] == {}
+    link = net.topology.link("e0.0-a0.1")
+    (near, _, end), (far, _, other) = net.both_ends(link)
+    run_in_netns(net.plan.namespace(near), "ip", "link", "set", end.dev, "mtu", "1000")
+    assert net.status()["mtu_bytes"] == {"e0.0-a0.1": [1000, 1500]}
+    assert net.failed_links() == []
+    run_in_netns(net.plan.namespace(far), "ip", "link", "set", other.dev, "mtu", "1000")
+    assert net.status()["mtu_bytes"] == {}  # both refuse larger packets aloud, by ICMP

@@ -92,7 +92,7 @@ def test_what_differs_is_told_with_its_command(network, capsys, spec, change, li
     found = list(read_back.differences(up))
     assert found
     for line in lines:
-        assert any(re.search(line, one) for one in found), found
+        assert any(re.search(line, difference) for difference in found), found
     assert cli.main(["doctor", "--run", up.run.id]) == 1
     output = capsys.readouterr().out.splitlines()
     assert output[:-1] == found

@@ -43,7 +43,7 @@ HOSTILE_PACKETS, MOST_GROWTH_BYTES = 20_000, 10_000_000
 
 
 @pytest.fixture
-def routed(network: Callable[..., RunningNetwork]) -> RunningNetwork:
+def routed_net(network: Callable[..., RunningNetwork]) -> RunningNetwork:
     return network(SPEC, LINK, PATIENT)
 
 
@@ -51,12 +51,12 @@ def losses(network: RunningNetwork) -> int:
     return sum(row.losses for row in network.rows().values())
 
 
-def told(network: RunningNetwork, node: str) -> dict[str, object]:
+def node_status(network: RunningNetwork, node: str) -> dict[str, object]:
     return control.status(network.run.directory, node)
 
 
 @contextmanager
-def at(
+def stranger_socket(
     network: RunningNetwork, node: int, port: int, kind: int = socket.SOCK_DGRAM, protocol: int = 0
 ) -> Iterator[socket.socket]:
     """A socket of no daemon that sends by a node's port, as a neighbour does."""
@@ -101,34 +101,34 @@ def wait_for_hellos(network: RunningNetwork, count: int = DEAD_HELLOS + 10) -> N
 
 
 def test_forged_and_repeated_messages_change_nothing_and_floods_pass(
-    routed: RunningNetwork,
+    routed_net: RunningNetwork,
 ) -> None:
     incarnation = 2**62
     hello = wire.hello_body(0, incarnation, 30, 0, ((3, 1),)) + wire.SEQUENCE.pack(2**32 - 1)
-    heard = int(str(told(routed, "h3")["received"]))
-    with at(routed, 0, 1) as sender:
+    heard = int(str(node_status(routed_net, "h3")["received"]))
+    with stranger_socket(routed_net, 0, 1) as sender:
         for _ in pace(0.4, 2500):
             sender.sendto(hello, URGENT)
             sender.sendto(b"\x77\x01\x01\x00", ROUTINE)
-    wait_for_hellos(routed)
-    assert losses(routed) == 0
+    wait_for_hellos(routed_net)
+    assert losses(routed_net) == 0
     # its filter lets none of them to the daemon
-    assert int(str(told(routed, "h3")["received"])) < heard + 1000
+    assert int(str(node_status(routed_net, "h3")["received"])) < heard + 1000
 
 
-def test_what_a_neighbour_said_is_believed_once(routed: RunningNetwork) -> None:
-    frame = overheard(routed, 3, 1)
-    with at(routed, 0, 1) as sender:
+def test_what_a_neighbour_said_is_believed_once(routed_net: RunningNetwork) -> None:
+    frame = overheard(routed_net, 3, 1)
+    with stranger_socket(routed_net, 0, 1) as sender:
         for _ in range(20):
             sender.sendto(frame, ROUTINE)
         changed = bytes([*frame[:-1], frame[-1] ^ 1])
         sender.sendto(changed, ROUTINE)
-    wait_until("they were refused", lambda: routed.rows()[3].refused >= 21)
-    assert told(routed, "h3")["refused"] == {"replayed": 20, "forged": 1}
-    assert losses(routed) == 0
+    wait_until("they were refused", lambda: routed_net.rows()[3].refused >= 21)
+    assert node_status(routed_net, "h3")["refused"] == {"replayed": 20, "forged": 1}
+    assert losses(routed_net) == 0
 
 
-def forged(network: RunningNetwork, node: int, port: int, number: int) -> bytes:
+def forge(network: RunningNetwork, node: int, port: int, number: int) -> bytes:
     """Return a message in the name of `node` that carries `number`, of a process that has the run's
     key."""
     interface = daemon_files.read_daemons(network.run.directory).interfaces[node].ports[port]
@@ -142,43 +142,47 @@ def forged(network: RunningNetwork, node: int, port: int, number: int) -> bytes:
 
 
 def test_one_message_of_a_process_that_has_the_key_ends_no_adjacency(
-    routed: RunningNetwork,
+    routed_net: RunningNetwork,
 ) -> None:
     """Neither at once, nor after a new key, nor after both daemons were started again; and replays
     are refused."""
-    recorded = overheard(routed, 3, 1)
-    with at(routed, 0, 1) as sender:
+    recorded = overheard(routed_net, 3, 1)
+    with stranger_socket(routed_net, 0, 1) as sender:
         for _ in range(3):
-            sender.sendto(forged(routed, 0, 1, 2**64 - 1), ROUTINE)
-            sender.sendto(forged(routed, 0, 1, clock.monotonic_ns() + AHEAD_NS // 2), ROUTINE)
-        wait_until("three were refused", lambda: told(routed, "h3")["refused"] == {FUTURE: 3})
-        wait_for_hellos(routed)
-        assert losses(routed) == 0
+            sender.sendto(forge(routed_net, 0, 1, 2**64 - 1), ROUTINE)
+            sender.sendto(forge(routed_net, 0, 1, clock.monotonic_ns() + AHEAD_NS // 2), ROUTINE)
+        wait_until(
+            "three were refused", lambda: node_status(routed_net, "h3")["refused"] == {FUTURE: 3}
+        )
+        wait_for_hellos(routed_net)
+        assert losses(routed_net) == 0
 
         for name in ("h0", "h3"):
-            control.restart(routed.run.directory, name)
-            routed.wait_until_converged()
+            control.restart(routed_net.run.directory, name)
+            routed_net.wait_until_converged()
         sender.sendto(recorded, ROUTINE)
-        wait_until("a replay was refused", lambda: REPLAYED in told(routed, "h3")["refused"])  # type: ignore[operator]
+        wait_until(
+            "a replay was refused", lambda: REPLAYED in node_status(routed_net, "h3")["refused"]
+        )  # type: ignore[operator]
 
-        routed.rekey()
-        before = losses(routed)
-        for frame in (recorded, forged(routed, 0, 1, 2**64 - 1)):
+        routed_net.rekey()
+        before = losses(routed_net)
+        for frame in (recorded, forge(routed_net, 0, 1, 2**64 - 1)):
             sender.sendto(frame, ROUTINE)
-        wait_until("one was refused", lambda: FUTURE in told(routed, "h3")["refused"])  # type: ignore[operator]
-        wait_for_hellos(routed)
-        routed.wait_until_converged()
-        assert losses(routed) == before
-        assert FORGED not in told(routed, "h3")["refused"], (
+        wait_until("one was refused", lambda: FUTURE in node_status(routed_net, "h3")["refused"])  # type: ignore[operator]
+        wait_for_hellos(routed_net)
+        routed_net.wait_until_converged()
+        assert losses(routed_net) == before
+        assert FORGED not in node_status(routed_net, "h3")["refused"], (
             "the filter drops what the old key sealed"
         )  # type: ignore[operator]
 
 
 def test_errors_that_anybody_may_send_about_its_hellos_cost_a_daemon_none(
-    routed: RunningNetwork,
+    routed_net: RunningNetwork,
 ) -> None:
-    source, dev = routed.plan.address(3).to_bytes(4, "big"), routed.plan.ends[3][1].dev
-    with netns.inside(routed.netns(3)), open("/proc/thread-self/net/udp") as file:
+    source, dev = routed_net.plan.address(3).to_bytes(4, "big"), routed_net.plan.ends[3][1].dev
+    with netns.inside(routed_net.netns(3)), open("/proc/thread-self/net/udp") as file:
         ends = [line.split()[1:3] for line in file.readlines()[1:]]
     groups = [
         (socket.inet_aton(group)[::-1].hex().upper(), group) for group, _ in (ROUTINE, URGENT)
@@ -190,7 +194,7 @@ def test_errors_that_anybody_may_send_about_its_hellos_cost_a_daemon_none(
         if far == f"{address}:{tc_filters.CONTROL_PORT:04X}"
     ]
     assert connected, (dev, ends)
-    with at(routed, 0, 1, socket.SOCK_RAW, socket.IPPROTO_ICMP) as sender:
+    with stranger_socket(routed_net, 0, 1, socket.SOCK_RAW, socket.IPPROTO_ICMP) as sender:
         for _ in pace(0.5, 1000):
             for port, group in connected:
                 inner = struct.pack(
@@ -206,25 +210,25 @@ def test_errors_that_anybody_may_send_about_its_hellos_cost_a_daemon_none(
                     + message[4:]
                 )
                 sender.sendto(message, (socket.inet_ntoa(source), 0))
-    wait_for_hellos(routed)
-    assert told(routed, "h3")["dropped"] == {}
-    assert losses(routed) == 0
+    wait_for_hellos(routed_net)
+    assert node_status(routed_net, "h3")["dropped"] == {}
+    assert losses(routed_net) == 0
 
 
 def test_a_key_is_replaced_under_way_and_a_daemon_that_starts_has_the_new_one(
-    routed: RunningNetwork,
+    routed_net: RunningNetwork,
 ) -> None:
-    before = (routed.run.directory / "key").read_text()
+    before = (routed_net.run.directory / "key").read_text()
     for _ in range(2):
-        routed.rekey()
-        wait_for_hellos(routed)
-    assert (routed.run.directory / "key").read_text() != before
-    assert losses(routed) == 0
-    assert sum(row.refused for row in routed.rows().values()) == 0
-    control.kill(routed.run.directory, "h1")
-    wait_until("its neighbours noticed", lambda: losses(routed) >= 3)
-    control.start(routed.run.directory, "h1")
-    routed.wait_until_converged()
+        routed_net.rekey()
+        wait_for_hellos(routed_net)
+    assert (routed_net.run.directory / "key").read_text() != before
+    assert losses(routed_net) == 0
+    assert sum(row.refused for row in routed_net.rows().values()) == 0
+    control.kill(routed_net.run.directory, "h1")
+    wait_until("its neighbours noticed", lambda: losses(routed_net) >= 3)
+    control.start(routed_net.run.directory, "h1")
+    routed_net.wait_until_converged()
 
 
 def test_an_experiment_may_do_without() -> None:
@@ -234,10 +238,12 @@ def test_an_experiment_may_do_without() -> None:
         try:
             with pytest.raises(ValueError, match="no key to replace"):
                 network.rekey()
-            with at(network, 0, 1) as sender:
+            with stranger_socket(network, 0, 1) as sender:
                 for _ in range(5):
                     sender.sendto(b"no\0nsense", URGENT)
-            wait_until("all were read", lambda: told(network, "h3")["protocol"]["garbage"] == 5)  # type: ignore[index]
+            wait_until(
+                "all were read", lambda: node_status(network, "h3")["protocol"]["garbage"] == 5
+            )  # type: ignore[index]
         finally:
             network.down()
 
@@ -281,7 +287,7 @@ def test_hostile_messages_of_each_scheme_change_nothing(
     recorded = [overheard(routed, target, port) for _ in range(20)]
     before = state(routed)
     before_bytes = resident_bytes(routed)
-    with at(routed, sender, sender_port) as hostile:
+    with stranger_socket(routed, sender, sender_port) as hostile:
         for number in range(times or HOSTILE_PACKETS):
             payload = campaign._changed(draw.choice(campaign.kept), target)[:1200]
             if number % 100 == 0:

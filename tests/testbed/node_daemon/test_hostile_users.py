@@ -25,7 +25,7 @@ NONSENSE = ["\N{SUPERSCRIPT TWO}", "[" * 9999, "{}", "7", "stopped h0", "", " "]
 
 
 @pytest.fixture
-def routed(network: Callable[..., RunningNetwork], tmp_path, monkeypatch) -> RunningNetwork:
+def routed_net(network: Callable[..., RunningNetwork], tmp_path, monkeypatch) -> RunningNetwork:
     """Return a network brought up with umask 0 in a folder with another user's modules."""
     for module in ("pickle", "struct", "testbed", "weft"):
         (tmp_path / f"{module}.py").write_text(
@@ -40,12 +40,16 @@ def routed(network: Callable[..., RunningNetwork], tmp_path, monkeypatch) -> Run
         os.umask(before)
 
 
-def test_whoever_is_no_friend_gets_nowhere(routed, tmp_path):
+def test_whoever_is_no_friend_gets_nowhere(routed_net, tmp_path):
     assert not (tmp_path / "taken").exists()
-    pids = {node: row.pid for node, row in routed.rows().items()}
+    pids = {node: row.pid for node, row in routed_net.rows().items()}
 
     # Nothing of the run is open to others.
-    folders = [routed.run.directory.parent, routed.run.directory, routed.run.directory / "log"]
+    folders = [
+        routed_net.run.directory.parent,
+        routed_net.run.directory,
+        routed_net.run.directory / "log",
+    ]
     files = [file for folder in folders[1:] for file in folder.iterdir() if not file.is_dir()]
     assert len(files) > 2 * len(pids)
     assert {(file.name, stat.S_IMODE(file.stat().st_mode)) for file in files} == {
@@ -56,16 +60,16 @@ def test_whoever_is_no_friend_gets_nowhere(routed, tmp_path):
     # Nonsense is answered with what would be right.
     for words in NONSENSE:
         with pytest.raises(ValueError, match="is no request; write start NODE, or stop, kill or"):
-            daemon_files.ask(routed.run.directory, NAME, words)
+            daemon_files.ask(routed_net.run.directory, NAME, words)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as unnamed:
         for words in NONSENSE:
-            unnamed.sendto(words.encode(), str(routed.run.directory / f"{NAME}.sock"))
+            unnamed.sendto(words.encode(), str(routed_net.run.directory / f"{NAME}.sock"))
     with pytest.raises(ValueError, match="h0 has a daemon already"):
-        control.start(routed.run.directory, "h0")
+        control.start(routed_net.run.directory, "h0")
 
     # So is who has no name, or asks for what there is not: not at all, or not with the daemon's
     # death.
-    where = str(routed.run.directory / "h0.sock")
+    where = str(routed_net.run.directory / "h0.sock")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as unnamed:
         for words in (
             b"status",
@@ -79,13 +83,13 @@ def test_whoever_is_no_friend_gets_nowhere(routed, tmp_path):
             unnamed.sendto(words, where)
     for words in ("degraded 99 1", "degraded 1", "degraded \N{SUPERSCRIPT TWO} 1"):
         with pytest.raises(ValueError, match="h0: "):
-            daemon_files.ask(routed.run.directory, "h0", words)
+            daemon_files.ask(routed_net.run.directory, "h0", words)
 
     # A daemon that is refused, as the node has one, takes nothing from that one.
-    before = routed.rows()[0]
+    before = routed_net.rows()[0]
     with pytest.raises(ValueError, match="h0 has a daemon already"):
-        foreground.serve(routed, 0, None)
-    after = routed.rows()[0]
+        foreground.serve(routed_net, 0, None)
+    after = routed_net.rows()[0]
     assert (after.began_ns, after.neighbours_up, after.routes) == (
         before.began_ns,
         before.neighbours_up,
@@ -103,8 +107,8 @@ def test_whoever_is_no_friend_gets_nowhere(routed, tmp_path):
         }
         assert (told["CapInh"], told["CapAmb"], told["NoNewPrivs"]) == ("0" * 16, "0" * 16, "1")
 
-    assert {node: row.pid for node, row in routed.rows().items()} == pids
-    assert all(row.converged for row in routed.rows().values())
+    assert {node: row.pid for node, row in routed_net.rows().items()} == pids
+    assert all(row.converged for row in routed_net.rows().values())
 
 
 LOW = """
@@ -141,4 +145,4 @@ def test_root_whose_limit_of_open_files_is_low_and_hard_gets_its_network_or_is_t
         "",
         0,
     )
-    assert name not in {one.id for one in runs()}
+    assert name not in {record.id for record in runs()}

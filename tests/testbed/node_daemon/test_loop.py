@@ -54,7 +54,7 @@ class Machine:
 
 
 @pytest.fixture
-def carried() -> Iterator[tuple[Loop, Daemon, socket.socket, list[str]]]:
+def loop_and_daemon() -> Iterator[tuple[Loop, Daemon, socket.socket, list[str]]]:
     """A loop that serves one daemon with one port, the far end of that, and the daemon's log."""
     log: list[str] = []
     near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
@@ -72,9 +72,9 @@ def carried() -> Iterator[tuple[Loop, Daemon, socket.socket, list[str]]]:
 
 
 def test_a_packet_over_which_the_state_machine_raises_is_dropped_counted_and_logged_once(
-    carried: tuple[Loop, Daemon, socket.socket, list[str]],
+    loop_and_daemon: tuple[Loop, Daemon, socket.socket, list[str]],
 ) -> None:
-    loop, daemon, far, log = carried
+    loop, daemon, far, log = loop_and_daemon
     sent = [b"index", b"sound", b"index", b"garbage", b"sound"]
     for payload in sent:
         far.send(payload)
@@ -87,9 +87,9 @@ def test_a_packet_over_which_the_state_machine_raises_is_dropped_counted_and_log
 
 
 def test_a_packet_may_bring_the_deadline_forward_though_there_is_nothing_to_do(
-    carried: tuple[Loop, Daemon, socket.socket, list[str]],
+    loop_and_daemon: tuple[Loop, Daemon, socket.socket, list[str]],
 ) -> None:
-    loop, daemon, far, _ = carried
+    loop, daemon, far, _ = loop_and_daemon
     for payload, deadline in ((b"said again", inf), (b"in 7", 7.0), (b"in 9", 7.0), (b"in 3", 3.0)):
         far.send(payload)
         loop._hand_over(loop._read(loop._before, []), [])
@@ -98,9 +98,9 @@ def test_a_packet_may_bring_the_deadline_forward_though_there_is_nothing_to_do(
 
 
 def test_what_a_daemon_heard_that_has_gone_in_the_same_turn_is_nobodys(
-    carried: tuple[Loop, Daemon, socket.socket, list[str]],
+    loop_and_daemon: tuple[Loop, Daemon, socket.socket, list[str]],
 ) -> None:
-    loop, daemon, far, _ = carried
+    loop, daemon, far, _ = loop_and_daemon
     far.send(b"late")
     heard = loop._read(loop._before, [])
     loop._ears.clear()
@@ -109,9 +109,9 @@ def test_what_a_daemon_heard_that_has_gone_in_the_same_turn_is_nobodys(
 
 
 def test_packets_cannot_fill_the_log(
-    carried: tuple[Loop, Daemon, socket.socket, list[str]],
+    loop_and_daemon: tuple[Loop, Daemon, socket.socket, list[str]],
 ) -> None:
-    loop, daemon, far, log = carried
+    loop, daemon, far, log = loop_and_daemon
     for number in range(5 * MOST_TRACEBACKS):
         far.send(b"%d" % number)
         loop._hand_over(loop._read(loop._before, []), [])
@@ -159,10 +159,10 @@ class Eventful(Machine):
 
 
 def test_an_event_over_which_the_state_machine_raises_is_dropped_and_those_after_it_are_not(
-    carried: tuple[Loop, Daemon, socket.socket, list[str]],
+    loop_and_daemon: tuple[Loop, Daemon, socket.socket, list[str]],
 ) -> None:
     """Any user's packet can make a DestinationInUse event."""
-    loop, daemon, _, log = carried
+    loop, daemon, _, log = loop_and_daemon
     daemon.protocol = Eventful()  # type: ignore[assignment]
     told: list[Action] = []
     daemon.perform = told.extend  # type: ignore[method-assign]
@@ -231,13 +231,13 @@ def test_many_that_have_much_to_do_are_served_in_turn(monkeypatch: pytest.Monkey
     loop, many = Loop([]), [Busy(now, 20) for _ in range(10)]
     loop._daemons = list(many)  # type: ignore[arg-type]
     turns = 0
-    while any(one.work for one in many):
+    while any(slow.work for slow in many):
         before = now[0]
         loop.turn()
         assert now[0] - before <= TURN_S + 0.002 + 1e-9
         turns += 1
     assert now[0] == pytest.approx(10 * 20 * 0.002)
-    assert max(max(one.late) for one in many) <= 10 * 0.002 + TURN_S
+    assert max(max(slow.late) for slow in many) <= 10 * 0.002 + TURN_S
     assert turns >= 60
 
 
@@ -253,7 +253,7 @@ def test_a_virtual_timer_does_not_expire_before_its_deadline(deadline: float) ->
     assert deadline <= round(at_s * 1e9) / 1e9 < deadline + 2e-7
 
 
-class Slowed:
+class SlowDaemon:
     """A daemon that notes how far it is slowed down."""
 
     closed, deadline = False, 0.0
@@ -274,7 +274,7 @@ def test_daemons_of_a_process_that_lacks_processor_time_are_slowed_down_and_go_o
     now = [0.0]
     wanted_s = [0.0]
     monkeypatch.setattr(clock, "monotonic", lambda: now[0])
-    loop, daemons = Loop([]), [Slowed(), Slowed()]
+    loop, daemons = Loop([]), [SlowDaemon(), SlowDaemon()]
     loop._daemons = list(daemons)  # type: ignore[arg-type]
     loop._pace = Pace(1.0, lambda: ProcessorUse("R", 0, round(1e9 * wanted_s[0])))
     for part in (1.0, 0.0):

@@ -48,14 +48,14 @@ def daemon() -> tuple[Daemon, list[object]]:
 
 
 def test_nothing_is_sent_before_the_changes_that_precede_it_are_made() -> None:
-    one, done = daemon()
+    router, done = daemon()
     route, flow = (
         SetRoute(Prefix(10 << 24, 8), (Hop(0, 1),)),
         SetFlowRewrite(FiveTuple(1, 2, 6, 0), 65),
     )
-    one.perform([flow, Send(0, b"answer"), route, flow])
+    router.perform([flow, Send(0, b"answer"), route, flow])
     assert done == [flow, (b"answer", URGENT)]
-    one.perform([Send(0, b"hello", routine=True)])
+    router.perform([Send(0, b"hello", routine=True)])
     assert done[2:] == [route, flow, (b"hello", ROUTINE)]
 
 
@@ -64,36 +64,41 @@ def routes(count: int) -> list[SetRoute]:
 
 
 def test_many_changes_are_made_in_slices_and_in_order() -> None:
-    one, done = daemon()
+    router, done = daemon()
     many, told, flow = (
         routes(2 * SLICE + 5),
         Send(0, b"news"),
         SetFlowRewrite(FiveTuple(1, 2, 6, 0), 65),
     )
-    one.perform([*many, told, flow, told])
+    router.perform([*many, told, flow, told])
     assert done == many[:SLICE]
-    one.perform([Send(0, b"hello", routine=True)])
+    router.perform([Send(0, b"hello", routine=True)])
     assert done == [*many[:SLICE], (b"hello", ROUTINE)]  # it overtakes what waits
     del done[SLICE]
     for turn in (1, 2):
-        one.finish(float(turn))
+        router.finish(float(turn))
         assert done == many[: SLICE * turn]
-        assert one.deadline == turn
-    one.finish(3.0)
+        assert router.deadline == turn
+    router.finish(3.0)
     assert done == [*many, (b"news", URGENT), flow, (b"news", URGENT)]
-    assert one.deadline == inf
+    assert router.deadline == inf
 
 
 def test_who_has_changes_to_make_has_not_converged() -> None:
-    one, _ = daemon()
+    router, _ = daemon()
     said = list[str]()
-    one._log, one._counters, one._converged, one.inherited = Said(said), Cells(), False, 0  # type: ignore[assignment]
-    one.perform(routes(SLICE + 1))
-    one._update_converged(0.0)
+    router._log, router._counters, router._converged, router.inherited = (
+        Said(said),
+        Cells(),
+        False,
+        0,
+    )  # type: ignore[assignment]
+    router.perform(routes(SLICE + 1))
+    router._update_converged(0.0)
     assert said == []
-    one.finish(1.0)
-    one.finish(2.0)
-    one._update_converged(2.0)
+    router.finish(1.0)
+    router.finish(2.0)
+    router._update_converged(2.0)
     assert said == ["converged"]
 
 

@@ -15,8 +15,8 @@ SRC, DST = 0, 19
 
 
 def path(net):
-    (found,) = trace(net, [(SRC, DST)])
-    return list(found.nodes), found.reason
+    (route,) = trace(net, [(SRC, DST)])
+    return list(route.nodes), route.reason
 
 
 def reachable(net):

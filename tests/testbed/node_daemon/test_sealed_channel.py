@@ -80,7 +80,7 @@ def test_what_was_said_on_another_link_by_a_stranger_or_by_the_hearer_is_nothing
     assert far.dropped == {FORGED: 2, STRANGE: 2}
 
 
-def numbered(node: int, number: int, *, key: bytes = KEY) -> bytes:
+def numbered_message(node: int, number: int, *, key: bytes = KEY) -> bytes:
     """Return a message that carries `number`, of a process that has the key."""
     own = row((9,))
     words, sent, _ = own.at(0)
@@ -145,7 +145,7 @@ def test_the_window_accepts_what_a_slow_one_accepts(steps: list[tuple[str, int]]
                 frame = (
                     frames[value % len(frames)]
                     if step == "deliver"
-                    else numbered(1, max(1, base[step] + value))
+                    else numbered_message(1, max(1, base[step] + value))
                 )
                 number = END.unpack_from(frame, len(frame) - END.size - TAG_BYTES)[0]
                 assert (far.open(frame, 0.0) is not None) == oracle.accept(number, now_ns, 4)
@@ -163,8 +163,8 @@ def test_one_forged_number_ends_nothing(restarts: bool, monkeypatch: pytest.Monk
     monkeypatch.setattr(clock, "monotonic_ns", lambda: now_ns)
     near, far_row = end(1, (2,)), row((1,))
     far = end(2, (1,), at=far_row)
-    assert far.open(numbered(1, 2**64 - 1), 0.0) is None
-    assert far.open(numbered(1, now_ns + AHEAD_NS), 0.0) is not None
+    assert far.open(numbered_message(1, 2**64 - 1), 0.0) is None
+    assert far.open(numbered_message(1, now_ns + AHEAD_NS), 0.0) is not None
     assert far.dropped == {FUTURE: 1}
     if restarts:
         far = end(2, (1,), at=far_row)
@@ -177,7 +177,7 @@ def test_a_neighbour_on_another_machine_has_a_clock_of_its_own(
 ) -> None:
     monkeypatch.setattr(clock, "monotonic_ns", lambda: 10**9)
     far = Sealed(2, 0, 7, (KEY,), row((1,)), {1})
-    ahead = numbered(1, 10**15)
+    ahead = numbered_message(1, 10**15)
     assert far.open(ahead, 1.0) is not None
     assert far.open(ahead, 1.0) is None
     assert far.dropped == {REPLAYED: 1}
@@ -206,11 +206,11 @@ def test_a_key_is_replaced_in_three_steps_and_nothing_is_lost_on_the_way() -> No
     near, far = end(1, (2,)), end(2, (1,))
     recorded = near.seal(b"recorded by an attacker")
     for keys in ((KEY, OTHER), (OTHER, KEY), (OTHER,)):
-        for one, other in ((near, far), (far, near)):
-            one.set_keys(keys)
-            assert other.open(one.seal(b"on"), 0.0) == b"on"
-            assert one.open(other.seal(b"on"), 0.0) == b"on"
-            assert {*one.cookies} & {other.cookies[0]}
+        for channel, other in ((near, far), (far, near)):
+            channel.set_keys(keys)
+            assert other.open(channel.seal(b"on"), 0.0) == b"on"
+            assert channel.open(other.seal(b"on"), 0.0) == b"on"
+            assert {*channel.cookies} & {other.cookies[0]}
     assert far.open(recorded, 0.0) is None
     assert far.dropped == {FORGED: 1}
 

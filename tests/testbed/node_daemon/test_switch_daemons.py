@@ -123,7 +123,7 @@ def test_tcp_survives_a_dead_link(
         ),
     )
     assert table.unfinished == 0
-    assert all(one.error is None for one in table.results)
+    assert all(result.error is None for result in table.results)
     assert ways(net, E0, BEYOND_E0) == [3]
 
 
@@ -162,18 +162,18 @@ def test_a_daemon_takes_away_what_only_the_maps_hold(fabric: RunningNetwork) -> 
 
 
 @pytest.fixture
-def without_daemons(network: Callable[..., RunningNetwork]) -> Iterator[RunningNetwork]:
+def static_net(network: Callable[..., RunningNetwork]) -> Iterator[RunningNetwork]:
     net = network(CLOS, FAST, "static")
     with DataPlane.load(net, "ecmp") as plane:
         plane.attach()
         yield net
 
 
-def test_ecmp_fails_over_by_the_kernel_alone(without_daemons: RunningNetwork) -> None:
+def test_ecmp_fails_over_by_the_kernel_alone(static_net: RunningNetwork) -> None:
     """A switch that sees its carrier go takes the port from its multipath routes itself."""
-    net = without_daemons
+    net = static_net
 
-    def lost() -> float:
+    def lost_fraction() -> float:
         return ping(net, all_pairs(net), count=6, timeout_s=0.3).lost_fraction
 
     def hops() -> int:
@@ -183,21 +183,21 @@ def test_ecmp_fails_over_by_the_kernel_alone(without_daemons: RunningNetwork) ->
         (route,) = [route for route in json.loads(said) if "nexthops" in route]
         return sum("dead" not in hop["flags"] for hop in route["nexthops"])
 
-    assert (hops(), lost()) == (2, 0)
+    assert (hops(), lost_fraction()) == (2, 0)
     net.fail("e0-c0")
     net.fail("e1-c0")
-    assert (hops(), lost()) == (1, 0)
+    assert (hops(), lost_fraction()) == (1, 0)
     for name in ("e0-c0", "e1-c0"):
         net.restore(name)
-    assert (hops(), lost()) == (2, 0)
+    assert (hops(), lost_fraction()) == (2, 0)
 
 
 def test_parameters_of_the_daemons_are_taken_with_those_of_the_scheme(
     network: Callable[..., RunningNetwork],
 ) -> None:
     net = network(CLOS, FAST, "ttc:delta=4,hello_ms=50,dead=2")
-    told = control.status(net.identity.directory, "e0")
-    assert told["protocol"]["neighbours"][0]["state"] == "up"
+    status = control.status(net.identity.directory, "e0")
+    assert status["protocol"]["neighbours"][0]["state"] == "up"
     assert net.identity.journal["scheme"] == "ttc:delta=4,hello_ms=50,dead=2"
     with pytest.raises(ValueError, match="ttc: no parameter 'hello'"):
         RunningNetwork.create(build(CLOS), FAST, scheme="ttc:hello=3")

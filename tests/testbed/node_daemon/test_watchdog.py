@@ -122,7 +122,7 @@ def sleeper() -> Iterator[int]:
     os.close(fd)
 
 
-def ended(fd: int) -> bool:
+def has_ended(fd: int) -> bool:
     return os.waitid(os.P_PIDFD, fd, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
@@ -130,28 +130,28 @@ def test_a_supervisor_that_beats_is_left_alone_and_one_that_does_not_is_ended(sl
     """However long its silences are together: what counts is how many looks in a row find
     nothing."""
     heard, beats = os.pipe2(os.O_NONBLOCK)
-    one = Successor(sleeper, beats)
+    successor = Successor(sleeper, beats)
     watching = threading.Thread(target=watch, args=(sleeper, heard, 0.02))
-    one.beat()
+    successor.beat()
     watching.start()
     for _ in range(3 * SUPERVISOR_HANGS_AFTER):
-        one.beat()
+        successor.beat()
         watching.join(0.01)
         assert watching.is_alive()
-        assert not ended(sleeper)
+        assert not has_ended(sleeper)
     watching.join(60)  # a few looks, on a machine of whatever load
     assert not watching.is_alive()
-    assert ended(sleeper)
+    assert has_ended(sleeper)
     os.close(heard)
     os.close(beats)
-    one.beat()  # without a reader: no error
+    successor.beat()  # without a reader: no error
 
 
 BUSY = "while True: pass"
 
 
 @pytest.fixture
-def starved() -> Iterator[int]:
+def starved_process() -> Iterator[int]:
     """The descriptor of a process that is ready to run and hardly does, beside one that is
     preferred."""
     processor = {min(os.sched_getaffinity(0))}
@@ -168,7 +168,7 @@ def starved() -> Iterator[int]:
 
 
 def test_a_supervisor_that_waits_for_a_processor_is_left_alone_and_ended_if_it_is_stopped(
-    starved, monkeypatch
+    starved_process, monkeypatch
 ):
     """It has not beaten for four times as many looks as a hanging one would have been ended
     after."""
@@ -184,13 +184,13 @@ def test_a_supervisor_that_waits_for_a_processor_is_left_alone_and_ended_if_it_i
 
     monkeypatch.setattr("weft.testbed.node_daemon.successor.Silences", lambda: Silences(count))
     reasons: list[str] = []
-    watching = threading.Thread(target=lambda: reasons.append(watch(starved, heard, 0.02)))
+    watching = threading.Thread(target=lambda: reasons.append(watch(starved_process, heard, 0.02)))
     watching.start()
     assert enough.wait(120)
-    assert not ended(starved)
-    signal.pidfd_send_signal(starved, signal.SIGSTOP)
+    assert not has_ended(starved_process)
+    signal.pidfd_send_signal(starved_process, signal.SIGSTOP)
     watching.join(120)
-    assert ended(starved)
+    assert has_ended(starved_process)
     assert "state T" in reasons[0]
     os.close(heard)
     os.close(beats)
@@ -208,7 +208,7 @@ def test_a_supervisor_that_ends_is_succeeded_at_once(sleeper):
 
 
 @pytest.fixture(params=[0, 2], ids=["each", "packed"])
-def routed(request) -> Iterator[RunningNetwork]:
+def routed_net(request) -> Iterator[RunningNetwork]:
     network = RunningNetwork.create(build("dcell:n=3,k=1"), None, scheme="dr", packed=request.param)
     yield network
     network.down()
@@ -223,23 +223,23 @@ def routes(network: RunningNetwork) -> list:
 
 
 @pytest.mark.kernel
-def test_what_dies_hangs_or_loses_its_supervisor_is_back_and_counted(routed):
-    directory, before = routed.run.directory, routes(routed)
-    first = {node: row.pid for node, row in routed.rows().items()}
+def test_what_dies_hangs_or_loses_its_supervisor_is_back_and_counted(routed_net):
+    directory, before = routed_net.run.directory, routes(routed_net)
+    first = {node: row.pid for node, row in routed_net.rows().items()}
     others = [node for node, pid in first.items() if pid == first[0]]  # of the same process
-    with Fidelity(routed) as fidelity:
+    with Fidelity(routed_net) as fidelity:
         # a daemon ends on SIGTERM, but the supervisor had no request
         os.kill(first[0], signal.SIGTERM)
         wait_until(
             "h0 is counted and back",
-            lambda: routed.rows()[0].restarts == 1 and routed.rows()[0].pid,
+            lambda: routed_net.rows()[0].restarts == 1 and routed_net.rows()[0].pid,
         )
-        routed.wait_until_converged()
-    died = {one.name: one for one in fidelity.report.components}
+        routed_net.wait_until_converged()
+    died = {component.name: component for component in fidelity.report.components}
     assert fidelity.verdict == FAIL
     assert (died["daemons died"].value, died["daemons died"].where) == (len(others), "h0")
     assert (died["daemons restarted"].value, died["supervisors lost"].value) == (len(others), 0)
-    rows = routed.rows()
+    rows = routed_net.rows()
     assert {node for node, row in rows.items() if row.pid != first[node]} == set(others)
     assert len({rows[node].pid for node in others}) == 1
     assert {(row.deaths, row.restarts) for node, row in rows.items() if node in others} == {(1, 1)}
@@ -247,47 +247,51 @@ def test_what_dies_hangs_or_loses_its_supervisor_is_back_and_counted(routed):
     # One that hangs.
     os.kill(rows[0].pid, signal.SIGSTOP)
     wait_until(
-        "h0 is back once more", lambda: routed.rows()[0].restarts == 2 and routed.rows()[0].pid
+        "h0 is back once more",
+        lambda: routed_net.rows()[0].restarts == 2 and routed_net.rows()[0].pid,
     )
-    routed.wait_until_converged()
+    routed_net.wait_until_converged()
     assert f"process {rows[0].pid} of h0" in (directory / "log" / "supervisor.log").read_text()
 
     # One that is asked to end stays so, and one that is to be started again is.
     control.stop(directory, "h1")
-    with Fidelity(routed) as fidelity:
-        assert control.restart(directory, "h2") == routed.rows()[2].pid
-    assert {one.value for one in fidelity.report.components if "daemons" in one.name} == {0}
+    with Fidelity(routed_net) as fidelity:
+        assert control.restart(directory, "h2") == routed_net.rows()[2].pid
+    assert {
+        component.value for component in fidelity.report.components if "daemons" in component.name
+    } == {0}
     control.start(directory, "h1")
 
     # The supervisor, and then its successor.
     supervisor = daemon_files.holder(directory, "supervisor")
-    with Fidelity(routed) as fidelity:
+    with Fidelity(routed_net) as fidelity:
         os.kill(supervisor, signal.SIGKILL)
         wait_until(
             "there is another",
             lambda: daemon_files.holder(directory, "supervisor") not in (None, supervisor),
         )
         wait_until(
-            "all are back", lambda: all(row.pid and row.restarts for row in routed.rows().values())
+            "all are back",
+            lambda: all(row.pid and row.restarts for row in routed_net.rows().values()),
         )
-        routed.wait_until_converged()
-    assert {one.name for one in fidelity.report.components if one.verdict == FAIL} >= {
-        "daemons died", "daemons restarted", "supervisors lost",
-    }  # fmt: skip
+        routed_net.wait_until_converged()
+    failures = {part.name for part in fidelity.report.components if part.verdict == FAIL}
+    assert failures >= {"daemons died", "daemons restarted", "supervisors lost"}
     second = daemon_files.holder(directory, "supervisor")
     watchers = (
-        set(clean.processes(routed.run.id, []))
-        - {row.pid for row in routed.rows().values()}
+        set(clean.processes(routed_net.run.id, []))
+        - {row.pid for row in routed_net.rows().values()}
         - {second}
     )
-    for one in watchers:
-        os.kill(one, signal.SIGKILL)
+    for watcher in watchers:
+        os.kill(watcher, signal.SIGKILL)
     wait_until(
-        "it has another successor", lambda: not watchers & set(clean.processes(routed.run.id, []))
+        "it has another successor",
+        lambda: not watchers & set(clean.processes(routed_net.run.id, [])),
     )
-    assert control.restart(directory, "h2") == routed.rows()[2].pid
-    routed.wait_until_converged()
-    assert routes(routed) == before
+    assert control.restart(directory, "h2") == routed_net.rows()[2].pid
+    routed_net.wait_until_converged()
+    assert routes(routed_net) == before
 
 
 @pytest.mark.kernel
@@ -313,7 +317,7 @@ def test_a_supervisor_that_hangs_is_ended_and_succeeded():
                 lambda: all(row.pid and row.restarts for row in network.rows().values()),
             )
             network.wait_until_converged()
-        values = {one.name: one.value for one in fidelity.report.components}
+        values = {component.name: component.value for component in fidelity.report.components}
         assert (fidelity.verdict, values["supervisors lost"]) == (FAIL, 1)
         assert routes(network) == before
     finally:
@@ -336,7 +340,7 @@ def test_where_nobody_is_to_be_replaced_the_dead_stay_dead_and_are_told():
             wait_until(
                 "no daemon is left", lambda: not theirs & set(clean.processes(network.run.id, []))
             )
-        values = {one.name: one.value for one in fidelity.report.components}
+        values = {component.name: component.value for component in fidelity.report.components}
         assert (values["daemons died"], values["supervisors lost"]) == (len(theirs), 1)
         assert clean.processes(network.run.id, []) == []
     finally:

@@ -43,7 +43,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     files.flush()
     assert len(list(read(tmp_path / "h0.pcapng"))) == 3, "while it goes on"
     files.close(at + 3)
-    assert [tuple(one) for one in read(tmp_path / "h0.pcapng")] == [
+    assert [tuple(packet) for packet in read(tmp_path / "h0.pcapng")] == [
         (f"h0-eth{interface}", at_ns, data, len(data) + 5, direction)
         for interface, at_ns, data, direction in sent
     ]
@@ -80,9 +80,9 @@ def test_a_ring_keeps_the_newest_files_and_each_can_be_read(tmp_path: Path) -> N
     paths = sorted(tmp_path.iterdir())
     assert len(paths) == 3
     assert all(path.stat().st_size <= 1000 + 40 for path in paths)
-    found = [int.from_bytes(packet.data[:2], "big") for path in paths for packet in read(path)]
-    assert found == list(range(found[0], 40))
-    assert found[0] > 0
+    numbers = [int.from_bytes(packet.data[:2], "big") for path in paths for packet in read(path)]
+    assert numbers == list(range(numbers[0], 40))
+    assert numbers[0] > 0
 
 
 def test_what_is_no_capture_is_refused(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_what_is_no_capture_is_refused(tmp_path: Path) -> None:
     assert control_payload(bytes(60)) is None
 
 
-def _altered(folder: Path, kind: int, change: Callable[[bytearray], None]) -> Path:
+def _alter(folder: Path, kind: int, change: Callable[[bytearray], None]) -> Path:
     """A capture of one packet, whose first block of that kind, from its kind on, is changed."""
     files = Files(folder, "h0", ["h0-eth0"], 65536, most_bytes=0, most_files=0)
     files.write(0, 1, b"abcd", 4, OUTBOUND)
@@ -138,7 +138,7 @@ def test_a_capture_that_is_wrong_is_refused(
     tmp_path: Path, kind: int, change: Callable[[bytearray], None], words: str
 ) -> None:
     with pytest.raises(ValueError, match=words):
-        list(read(_altered(tmp_path, kind, change)))
+        list(read(_alter(tmp_path, kind, change)))
 
 
 @pytest.mark.kernel
@@ -163,7 +163,7 @@ def test_links_and_nodes_are_captured_together_and_control_messages_decoded(
                 for path in paths
                 for kind in echoes
             )
-            and {one.get("sender") for one in messages(paths[0])} >= {0, 3}
+            and {message.get("sender") for message in messages(paths[0])} >= {0, 3}
         ),
     )
     process.send_signal(signal.SIGINT)

@@ -35,7 +35,9 @@ class Heard:
         """The events of this kind that have these values."""
         self.events += self.stream.look()
         return [
-            one for one in self.events if one["event"] == kind and wanted.items() <= one.items()
+            event
+            for event in self.events
+            if event["event"] == kind and wanted.items() <= event.items()
         ]
 
     def await_(self, kind: str, **wanted: Any) -> Event:
@@ -80,7 +82,9 @@ def test_a_silent_failure_is_followed_by_its_detection_and_the_loss_of_routes(he
 def changes(heard: Heard, devices: list[str]) -> list[Event]:
     """The events that say that h0's route to the DCell of h3 leads by these devices now."""
     return [
-        one for one in heard.of("routes", node="h0") if one["changed"].get("10.0.1.0/24") == devices
+        event
+        for event in heard.of("routes", node="h0")
+        if event["changed"].get("10.0.1.0/24") == devices
     ]
 
 
@@ -105,9 +109,9 @@ def test_links_tell_how_they_failed_and_at_which_rate_they_run(heard: Heard) -> 
 
 def told_at_first(net: RunningNetwork) -> list[Event]:
     stream = EventStream(net, pairs=0)
-    found = stream.first()
+    events = stream.first()
     stream.close()
-    return found
+    return events
 
 
 @pytest.mark.kernel

@@ -21,7 +21,7 @@ from weft.testbed.runs.network_handle import all_pairs
 from weft.topologies.core.link import LinkSpec
 
 
-def same(
+def compare_counters(
     net: RunningNetwork,
     reader: PortReader,
     counters: PortCounterReader,
@@ -60,14 +60,18 @@ def test_queues_drops_and_bytes_are_those_that_parsing_finds(
     ping(net, [(0, 1), (3, 4)], count=1)
     fill(net)
     with PortCounterReader(net) as counters:
-        found = wait_until("a quiet moment", lambda: same(net, reader, counters, fields))
+        found = wait_until(
+            "a quiet moment", lambda: compare_counters(net, reader, counters, fields)
+        )
         row = reader.ports.index((0, 1))
         assert found.waiting[row] > 10
         assert found.drops[row] + found.waiting[row] + found.sent_bytes[row] // 1414 == 30
         # a filter more; a device that is set down has no queue any more
         net.fail("h0-h3", silent=True)
         net.fail("h1-h6")
-        found = wait_until("a quiet moment", lambda: same(net, reader, counters, fields))
+        found = wait_until(
+            "a quiet moment", lambda: compare_counters(net, reader, counters, fields)
+        )
         assert found.sent_bytes[reader.ports.index((4, 0))] > 0
     reader.close()
 
@@ -83,7 +87,9 @@ def test_links_without_a_rate_tell_what_their_devices_have_sent(
     with PortCounterReader(net) as counters:
         after = wait_until(
             "a quiet moment",
-            lambda: same(net, reader, counters, ("sent_bytes", "link_drops", "waiting_bytes")),
+            lambda: compare_counters(
+                net, reader, counters, ("sent_bytes", "link_drops", "waiting_bytes")
+            ),
         )
     assert (after.sent_bytes > before.sent_bytes).all()
     assert not np.any(after.waiting)

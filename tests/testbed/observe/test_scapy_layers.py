@@ -28,24 +28,24 @@ from weft.testbed.observe.pcapng import OUTBOUND, Files
 from weft.testbed.observe.scapy_layers import ENTRIES, LAYERS, Seal, Weft
 
 
-def told(packet: Any) -> dict[str, Any]:
+def message_values(packet: Any) -> dict[str, Any]:
     """Return the dissected message of a `Weft` packet."""
     message = packet.payload
-    found = {"message": message.name, **values(message)}
+    fields = {"message": message.name, **values(message)}
     if Seal in packet:
-        found["seal"] = {
+        fields["seal"] = {
             name: value
             for name, value in values(packet[Seal]).items()
             if not name.startswith("tag")
         }
-    return found
+    return fields
 
 
 def values(packet: Any) -> dict[str, Any]:
-    found = {field.name: packet.getfieldval(field.name) for field in packet.fields_desc}
+    fields = {field.name: packet.getfieldval(field.name) for field in packet.fields_desc}
     return {
         key: list(map(values, value)) if isinstance(value, list) else value
-        for key, value in found.items()
+        for key, value in fields.items()
     }
 
 
@@ -74,7 +74,7 @@ EAR = dar.encode(
 def test_messages_are_taken_apart_and_made_as_the_codecs_do(payload: bytes, sealed: bool) -> None:
     seal = bytes(range(SEAL_BYTES)) if sealed else b""
     packet = Weft(payload + seal)
-    assert told(packet) == dissect(payload + seal)
+    assert message_values(packet) == dissect(payload + seal)
     again = Weft() / made_anew(packet.payload)
     assert bytes(again / made_anew(packet[Seal]) if sealed else again) == payload + seal
 
@@ -99,7 +99,7 @@ def test_captures_are_read_with_their_messages(tmp_path: Path) -> None:
         files.write(0, at_ns, frame, len(frame), OUTBOUND)
     files.close(2)
     ours, other = rdpcap(str(tmp_path / "h0.pcapng"))
-    assert told(ours[Weft]) == dissect(payload)
+    assert message_values(ours[Weft]) == dissect(payload)
     assert Weft not in other
 
 

@@ -7,12 +7,16 @@ import pytest
 from tests.testbed.data_plane.test_data_plane import SLOW, Fabric, packet
 from weft.testbed.data_plane.data_plane import DataPlane
 from weft.testbed.network.network import RunningNetwork
-from weft.testbed.packets.simulation import simulate
+from weft.testbed.packets.simulation import PacketFlows, Simulation, simulate
+from weft.testbed.packets.switching import Switching
+from weft.testbed.packets.transport import ALL, transport
 from weft.testbed.plan.network_plan import mac
 from weft.topologies import build
 from weft.topologies.core.failures import fail_links
+from weft.topologies.core.link import Gbps, LinkSpec
 
 pytestmark = pytest.mark.kernel
+LINK = LinkSpec(rate_bps=Gbps, queue_packets=1000)
 
 
 @pytest.fixture(scope="module")
@@ -58,3 +62,51 @@ def test_a_packet_leaves_by_the_same_port(fabric, spec, failed):
             if node == switch and now[node, port].packets > before[node, port].packets
         ]
         assert used == [number], (topology.naming.name(switch), topology.naming.name(dst))
+
+
+@pytest.mark.parametrize("start", ["modulo", "destination"])
+def test_a_flow_that_daemons_place_begins_at_the_same_port(start):
+    """Put a packet of each pair in at its leaf, and compare with the tables of simulated leaves."""
+    topology = build("clos:n=3,r=3,m=4")
+    spec = f"dar:elephant_kb=0,start={start}"
+    pairs = [(src, dst) for src in range(9) for dst in range(9) if src // 3 != dst // 3]
+    flows = PacketFlows.of([(src, dst, 1000) for src, dst in pairs])
+    simulation = Simulation(
+        topology,
+        f"{spec},p=3",
+        flows,
+        transport("plain", ALL),
+        [LINK] * len(topology.links),
+        Switching(),
+        1,
+        daemons=True,
+    )
+    simulation.run((), 0.001, ())
+    expected = {
+        (leaf, pairs[row.message]): int(simulation.network.ports.number[row.port])
+        for leaf in range(9, 12)
+        for row in simulation.network.table(leaf, 10**9)
+        if pairs[row.message][0] // 3 == leaf - 9
+    }
+    assert len(expected) == len(pairs)
+    assert len(set(expected.values())) >= 3
+    network = RunningNetwork.create(topology, SLOW, scheme="static")
+    try:
+        with DataPlane.load(network, "dar:elephant_kb=0", seed=1) as plane:
+            plane.attach()
+            plane.set_scheme(spec)
+            fabric = Fabric(network, plane, plane._program)
+            for (leaf, (src, dst)), number in expected.items():
+                before = plane.counters()
+                address = topology.naming.address
+                frame = packet(src=address(src), dst=address(dst), to=mac(leaf, src % 3))
+                fabric.put_in(frame, src % 3, leaf)
+                now = plane.counters()
+                used = [
+                    port
+                    for node, port in now
+                    if node == leaf and now[node, port].packets > before[node, port].packets
+                ]
+                assert used == [number], (src, dst)
+    finally:
+        network.down()

@@ -97,7 +97,7 @@ class Routing(NamedTuple):
 
 def routing(topology: Topology, kind: str, stream: SplitMixFraction, seed: int) -> Routing:
     if kind in ROUTED:
-        return Routing(1, python_network.by_path(topology, path_of(topology, kind)), None)
+        return Routing(1, python_network.path_routing(topology, path_of(topology, kind)), None)
     if kind in DETOURS:
         detoured = python_network.DetourRoute(topology, DETOURS[kind], seed, stream.bits)
         return Routing(1, detoured, packets.shortest(topology, DETOURS[kind]))
@@ -105,9 +105,11 @@ def routing(topology: Topology, kind: str, stream: SplitMixFraction, seed: int) 
         route = python_network.RuleRoute(topology, RULES[kind], seed, stream.bits)
         return Routing(1, route, packets.shortest(topology, RULES[kind]))
     if kind == "spray":
-        return Routing(1, python_network.sprayed(topology), packets.shortest(topology, SPRAY))
+        return Routing(1, python_network.spray_routing(topology), packets.shortest(topology, SPRAY))
     if kind == "hash":
-        return Routing(1, python_network.hashed(topology, seed), packets.shortest(topology, HASH))
+        return Routing(
+            1, python_network.ecmp_routing(topology, seed), packets.shortest(topology, HASH)
+        )
     graph = layers.RouterArrays.of(topology)
     generator = np.random.default_rng(1)
     tables = layers.tables(graph, [layers.everything(graph)] * 2, generator)
@@ -116,7 +118,9 @@ def routing(topology: Topology, kind: str, stream: SplitMixFraction, seed: int) 
         {node: python_network.routes(topology, table, node) for node in switches}
         for table in tables
     ]
-    return Routing(3, python_network.layered(topology, ports), packets.layered(topology, tables))
+    return Routing(
+        3, python_network.layer_routing(topology, ports), packets.layered(topology, tables)
+    )
 
 
 class Outcome(NamedTuple):
@@ -165,7 +169,9 @@ def run_both(
         header_bytes=header_bytes,
         retransmissions_first=first,
         mark_packets=mark_packets,
-        **passing._asdict(),
+        room_bytes=passing.room_bytes,
+        resume_bytes=passing.resume_bytes,
+        cut_through_bytes=passing.cut_through_bytes,
     )
     in_python = python_network.TransportNetwork(topology, link, parameters, route, stream)
     if isinstance(route, python_network.RuleRoute | python_network.DetourRoute):
@@ -368,7 +374,7 @@ def test_a_rule_that_simulated_switches_lack_is_refused() -> None:
     topology = build("fattree:k=4")
     rule = SelectionRule(ChoiceRule.LBSP, reads_daemons=True)
     hops = packets.shortest(topology, rule)
-    with pytest.raises(ValueError, match=r"^simulated switches carry no rule that reads what daem"):
+    with pytest.raises(ValueError, match=r"^simulated switches carry no rule that reads states of"):
         network_of(topology, hops)
 
 

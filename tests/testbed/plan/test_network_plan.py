@@ -13,15 +13,15 @@ from weft.topologies.core.link import LinkSpec, Mbps
 LINK = LinkSpec(rate_bps=20 * Mbps, queue_packets=250, delay_us=1000)
 
 
-def planned(spec: str, link: LinkSpec | None = LINK) -> NetworkPlan:
+def plan_of(spec: str, link: LinkSpec | None = LINK) -> NetworkPlan:
     return NetworkPlan(RunRecord("demo", 1, Path("/run/weft/demo")), build(spec), link, static=True)
 
 
 def test_links_of_a_network_have_one_mtu():
     jumbo = replace(LINK, mtu_bytes=9000)
-    made = [line for line in planned("star:n=2", jumbo).text() if " type veth " in line]
+    made = [line for line in plan_of("star:n=2", jumbo).text() if " type veth " in line]
     assert all(line.count(" mtu 9000") == 2 for line in made)
-    assert not [line for line in planned("star:n=2").text() if " mtu " in line]
+    assert not [line for line in plan_of("star:n=2").text() if " mtu " in line]
     run, topology = RunRecord("demo", 1, Path("/run/weft/demo")), build("fattree:k=4")
     for others in ({"host_link": LINK}, {"own_links": {3: LINK}}):
         with pytest.raises(ValueError, match="links of one network have one MTU"):
@@ -32,7 +32,7 @@ def test_links_of_a_network_have_one_mtu():
 @pytest.mark.parametrize("link", [LINK, None])
 def test_a_port_is_shaped_before_it_is_set_up(spec, link):
     """On a port that is up every root queue costs a wait of the kernel for all processors."""
-    commands = [line.split() for line in planned(spec, link).text()]
+    commands = [line.split() for line in plan_of(spec, link).text()]
     up: set[str] = set()
     made = shaped = 0
     for words in commands:

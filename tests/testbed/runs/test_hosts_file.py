@@ -10,9 +10,9 @@ NAMES = ["run.h0", "run.h1", "run.h2"]
 
 @pytest.fixture
 def links(tmp_path, monkeypatch):
-    found = tmp_path / "netns"
-    monkeypatch.setattr(hosts_file, "LINKS", found)
-    return found
+    folder = tmp_path / "netns"
+    monkeypatch.setattr(hosts_file, "LINKS", folder)
+    return folder
 
 
 def test_every_namespace_has_the_runs_file(links, tmp_path):

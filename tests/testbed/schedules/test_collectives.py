@@ -53,7 +53,7 @@ def carry_out(schedule: Schedule, buffers: list[Buffer], seed: int) -> list[Buff
     return buffers
 
 
-def before(operation: str, n: int, blocks: int) -> list[Buffer]:
+def initial_buffers(operation: str, n: int, blocks: int) -> list[Buffer]:
     """Return the buffers before an operation."""
     if operation == "all-gather":
         return [{rank: Counter([rank])} for rank in range(n)]
@@ -110,7 +110,7 @@ def test_the_data_move_as_the_operation_says(operation: str, name: str, n: int, 
         return
     blocks = len(collectives.algorithm(operation, name).block_bytes(1000, n))
     schedule = collective(operation, name, n, 1000)
-    check_after(operation, n, carry_out(schedule, before(operation, n, blocks), seed))
+    check_after(operation, n, carry_out(schedule, initial_buffers(operation, n, blocks), seed))
 
 
 def sent_bytes(operation: str, name: str, n: int, size: int) -> list[int]:

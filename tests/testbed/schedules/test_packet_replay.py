@@ -22,7 +22,7 @@ from weft.topologies import build
 from weft.topologies.core.placement import place_ranks
 
 
-def over_tcp(spec: str, hosts: Sequence[int], size_bytes: int, choice: int) -> Progress:
+def ring_progress(spec: str, hosts: Sequence[int], size_bytes: int, choice: int) -> Progress:
     """Return the progress of two rings after ten seconds."""
     topology = build(spec)
     link = PacketLink(
@@ -41,7 +41,7 @@ def over_tcp(spec: str, hosts: Sequence[int], size_bytes: int, choice: int) -> P
 
 def test_a_ring_keeps_its_links_busy() -> None:
     size_bytes = 8_000_000
-    progress = over_tcp("star:n=8", range(8), size_bytes, HASH)
+    progress = ring_progress("star:n=8", range(8), size_bytes, HASH)
     assert progress.left == 0
     bound_ns = 2 * 7 / 8 * size_bytes * 8 * 1514 / 1448
     for times_ns in progress.times_ns():
@@ -52,4 +52,4 @@ def test_a_ring_keeps_its_links_busy() -> None:
 def test_a_ring_over_sprayed_packets_ends(seed: int) -> None:
     """Packets that are taken for lost, and are not, leave a connection able to send."""
     hosts = place_ranks(build("fattree:k=4"), 8, placement="random", seed=seed)
-    assert over_tcp("fattree:k=4", hosts, 1 << 22, SPRAY).left == 0
+    assert ring_progress("fattree:k=4", hosts, 1 << 22, SPRAY).left == 0

@@ -59,7 +59,7 @@ def readers(events: EventLoop) -> Iterator[WaitingReaders]:
 
 
 @pytest.fixture
-def connected() -> Iterator[Callable[[], tuple[socket.socket, socket.socket]]]:
+def connection() -> Iterator[Callable[[], tuple[socket.socket, socket.socket]]]:
     """Makes the two ends of a connection, sender and receiver."""
     ends: list[socket.socket] = []
 
@@ -83,9 +83,9 @@ def until(events: EventLoop, answer: Callable[[], object]) -> None:
 
 
 def test_a_flow_has_arrived_with_its_last_byte_and_ends_when_it_is_closed(
-    events, readers, connected
+    events, readers, connection
 ):
-    sender, receiver = connected()
+    sender, receiver = connection()
     told: list[tuple[str, object]] = []
     begin_s = clock.monotonic()
     readers.read(
@@ -107,8 +107,8 @@ def test_a_flow_has_arrived_with_its_last_byte_and_ends_when_it_is_closed(
     assert told[1] == ("end", None)
 
 
-def test_what_has_no_end_is_counted_by_the_kernel_until_it_is_stopped(events, readers, connected):
-    sender, receiver = connected()
+def test_what_has_no_end_is_counted_by_the_kernel_until_it_is_stopped(events, readers, connection):
+    sender, receiver = connection()
     ended: list[str | None] = []
     readers.read(receiver, None, lambda at: pytest.fail("arrived"), ended.append)
     sender.sendall(bytes(100_000))
@@ -122,8 +122,8 @@ def test_what_has_no_end_is_counted_by_the_kernel_until_it_is_stopped(events, re
         sender.recv(1)
 
 
-def test_an_error_that_ends_a_flow_is_told(events, readers, connected):
-    sender, receiver = connected()
+def test_an_error_that_ends_a_flow_is_told(events, readers, connection):
+    sender, receiver = connection()
     ended: list[str | None] = []
     readers.read(receiver, 10, lambda at: pytest.fail("arrived"), ended.append)
     sender.send(bytes(9))
@@ -135,7 +135,7 @@ def test_an_error_that_ends_a_flow_is_told(events, readers, connected):
     readers.stop(receiver)  # once more is nothing
 
 
-def test_many_are_read_at_once_and_more_one_after_another(events, readers, connected):
+def test_many_are_read_at_once_and_more_one_after_another(events, readers, connection):
     sizes = {number: 1 + 7919 * number for number in range(3 * MOST)}
     arrived: list[int] = []
     ended: list[int] = []
@@ -143,7 +143,7 @@ def test_many_are_read_at_once_and_more_one_after_another(events, readers, conne
     for first in range(0, len(sizes), MOST):
         senders = []
         for number in range(first, first + MOST):
-            sender, receiver = connected()
+            sender, receiver = connection()
             readers.read(
                 receiver, sizes[number], partial(lambda n, at: arrived.append(n), number),
                 partial(lambda n, error: ended.append(n), number),
@@ -157,9 +157,9 @@ def test_many_are_read_at_once_and_more_one_after_another(events, readers, conne
     assert threading.active_count() == threads
 
 
-def test_there_are_as_many_threads_as_are_needed(events, connected):
+def test_there_are_as_many_threads_as_are_needed(events, connection):
     readers, arrived = WaitingReaders(events, 1), []
-    pairs = [connected() for _ in range(3)]
+    pairs = [connection() for _ in range(3)]
     for number, (_, receiver) in enumerate(pairs):
         readers.read(
             receiver, 1, partial(lambda n, at: arrived.append(n), number), lambda error: None
@@ -173,19 +173,19 @@ def test_there_are_as_many_threads_as_are_needed(events, connected):
     readers.close()
 
 
-def test_threads_that_nobody_listens_to_any_more_end(events, connected):
+def test_threads_that_nobody_listens_to_any_more_end(events, connection):
     """More of them than a socket or a pipe has room for messages."""
     readers = WaitingReaders(events, 1)
     for _ in range(500):
-        sender, receiver = connected()
+        sender, receiver = connection()
         readers.read(receiver, 1, lambda at: None, lambda error: None)
         sender.send(b"\0")
         sender.close()
     readers.close()
 
 
-def test_no_descriptor_is_left_open(events, connected):
-    sender, receiver = connected()
+def test_no_descriptor_is_left_open(events, connection):
+    sender, receiver = connection()
     before = len(os.listdir("/proc/self/fd"))
     readers, ended = WaitingReaders(events, 1), []
     readers.read(receiver, None, lambda at: None, ended.append)

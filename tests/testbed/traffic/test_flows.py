@@ -45,13 +45,15 @@ def test_every_flow_of_many_arrives_whole(
         wanted,
         flows.FlowOptions(deadline_s=60, congestion_control="reno", open_before=open_before),
     )
-    assert [one.flow for one in table.results] == sorted(wanted)
-    assert [one.received_bytes for one in table.results] == [
-        one.flow.size_bytes for one in table.results
+    assert [result.flow for result in table.results] == sorted(wanted)
+    assert [result.received_bytes for result in table.results] == [
+        result.flow.size_bytes for result in table.results
     ]
     assert table.unfinished == 0
-    assert all(one.error is None and one.tcp and one.tcp.segments for one in table.results)
-    assert all(one.began_s >= one.flow.at_s for one in table.results)
+    assert all(
+        result.error is None and result.tcp and result.tcp.segments for result in table.results
+    )
+    assert all(result.began_s >= result.flow.at_s for result in table.results)
     assert table.congestion_control == "reno"
     assert table.sysctls["tcp_sack"] == "1"
 
@@ -86,7 +88,7 @@ def test_endless_flows_end_and_are_counted_from_the_warm_up(
     assert called == [1]
     assert table.measured_s == pytest.approx(0.5, abs=0.01)
     assert 0 < table.goodput_bps < 2.2 * LINK.rate_bps
-    assert all(one.ended_s is None and one.tcp for one in table.results)
+    assert all(result.ended_s is None and result.tcp for result in table.results)
     assert table.unfinished == 0
 
 
@@ -109,11 +111,11 @@ def test_it_is_the_same_to_the_byte_and_nearly_to_the_nanosecond_who_reads(
             )
         )
     loop, waiting = told
-    assert [one.received_bytes for one in loop.results] == [
-        one.received_bytes for one in waiting.results
+    assert [result.received_bytes for result in loop.results] == [
+        result.received_bytes for result in waiting.results
     ]
-    assert [one.tcp and one.tcp.segments for one in loop.results] == [
-        one.tcp and one.tcp.segments for one in waiting.results
+    assert [result.tcp and result.tcp.segments for result in loop.results] == [
+        result.tcp and result.tcp.segments for result in waiting.results
     ]
     assert waiting.results[2].seconds == pytest.approx(loop.results[2].seconds, abs=1e-7)
 
@@ -129,7 +131,9 @@ def test_flows_that_begin_at_one_instant_do_and_are_read_from_then_on(
     assert table.late_s < 3e-5
     # A host's 30 flows, each with a handshake, a packet and its end, and as many of others: some 8
     # packets of 166 bytes
-    assert max(one.seconds for one in table.results if one.seconds) < 30 * 8 * 166 * 8 / 1e9
+    assert (
+        max(result.seconds for result in table.results if result.seconds) < 30 * 8 * 166 * 8 / 1e9
+    )
 
 
 def test_a_flow_may_follow_another(network: Callable[..., RunningNetwork], read_by: None) -> None:
@@ -150,7 +154,7 @@ def test_a_flow_may_follow_another(network: Callable[..., RunningNetwork], read_
     assert table.unfinished == 0
     assert table.late_s < 9.0
     for src in range(3):
-        own = [one for one in table.results if one.flow.src == src]
+        own = [result for result in table.results if result.flow.src == src]
         assert [one.received_bytes for one in own] == [20_000 + number for number in range(1, 6)]
         assert [one.flow.dst for one in own] == [(src + 1 + at % 2) % 3 for at in range(5)]
         assert all(
@@ -258,8 +262,12 @@ def test_multipath_tcp_has_its_subflows_and_arrives_whole(
                 deadline_s=60, congestion_control="reno", transport="mptcp:subflows=4"
             ),
         )
-        assert [one.received_bytes for one in table.results] == [1_000_000, 1_000_000, 500_000]
-        counts = [one.tcp.subflows for one in table.results if one.tcp]
+        assert [result.received_bytes for result in table.results] == [
+            1_000_000,
+            1_000_000,
+            500_000,
+        ]
+        counts = [result.tcp.subflows for result in table.results if result.tcp]
         assert len(counts) == 3
         assert all(1 <= count <= 4 for count in counts)
         most = max(most, *counts)
@@ -267,9 +275,12 @@ def test_multipath_tcp_has_its_subflows_and_arrives_whole(
             break
     assert most == 4
     assert table.transport == "mptcp:subflows=4"
-    assert all(one.tcp and one.tcp.segments * 1448 >= one.received_bytes for one in table.results)
+    assert all(
+        result.tcp and result.tcp.segments * 1448 >= result.received_bytes
+        for result in table.results
+    )
     plain = flows.run(net, wanted, flows.FlowOptions(deadline_s=60, congestion_control="reno"))
-    assert [one.tcp and one.tcp.subflows for one in plain.results] == [1, 1, 1]
+    assert [result.tcp and result.tcp.subflows for result in plain.results] == [1, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -284,8 +295,8 @@ def test_settings_reach_every_host(network: Callable[..., RunningNetwork]) -> No
     net = network("star:n=3", LINK)
     tcp.tune(net, {"ipv4/tcp_min_rtt_wlen": "0", "ipv4/tcp_ecn": "1"})
     for host in range(3):
-        found = tcp.tcp_sysctls(net, host)
-        assert (found["tcp_min_rtt_wlen"], found["tcp_ecn"]) == ("0", "1")
+        sysctls = tcp.tcp_sysctls(net, host)
+        assert (sysctls["tcp_min_rtt_wlen"], sysctls["tcp_ecn"]) == ("0", "1")
     with pytest.raises(OSError, match=r"sysctl net.ipv4.tcp_ecn=x"):
         tcp.tune(net, {"ipv4/tcp_ecn": "x"})
 

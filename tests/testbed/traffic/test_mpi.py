@@ -36,7 +36,7 @@ REAL = pytest.mark.real_clock("compiles programs, and waits for real seconds")
 def program(tmp_path_factory):
     """Compile allreduce.c for an MPI."""
 
-    def compiled(package: str) -> str:
+    def compile_program(package: str) -> str:
         compiler = f"mpicc.{package}"
         if not shutil.which(compiler):
             optional_parts.refuse(f"{compiler}: apt-get install lib{package}-dev")
@@ -45,7 +45,7 @@ def program(tmp_path_factory):
             subprocess.run([compiler, "-O1", "-o", path, SOURCE], check=True)
         return str(path)
 
-    return compiled
+    return compile_program
 
 
 def lines_of(net, job: mpi.MpiJob, folder: Path) -> tuple[mpi.MpiOutcome, list[str]]:

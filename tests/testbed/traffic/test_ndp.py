@@ -78,7 +78,7 @@ def test_incast_fills_the_link_and_loses_nothing(
         ports = counters.snapshot().since(before).ports.values()
         trimmed = sum(port.trimmed for port in plane.counters().values())
     assert found.undelivered == []
-    assert {one.failed for one in found.results} == {None}
+    assert {result.failed for result in found.results} == {None}
     assert (found.garbage, found.unknown, found.corrupt, found.unsent, found.unread) == (
         0,
         0,
@@ -103,18 +103,18 @@ def test_lost_headers_are_asked_after(network: Callable[..., RunningNetwork]) ->
         "rps",
     )
     with PortCounterReader(one) as counters:
-        found = ndp.run(
+        result = ndp.run(
             one,
             [NdpMessage(0.0, src, 0, 20_000) for src in range(1, 13)],
             ndp.parameters_of(one),
             deadline_s=10,
         )
         lost = sum(port.header_drops for port in counters.snapshot().ports.values())
-    assert found.undelivered == []
+    assert result.undelivered == []
     assert lost > 10
     # one question may find that several headers of its message were lost
-    assert found.counters.timeouts > 10
-    assert found.counters.data == 12 * 14
+    assert result.counters.timeouts > 10
+    assert result.counters.data == 12 * 14
 
 
 @pytest.mark.kernel
@@ -124,18 +124,18 @@ def test_a_host_that_cannot_be_reached_is_given_up_with_the_reason(
     one = network("star:n=3", LINK, "rps")
     one.fail("h0-r0", silent=True)
     parameters = Parameters(rate_bps=50 * Mbps, timeout_ns=10_000_000, attempts=3)
-    found = ndp.run(
+    result = ndp.run(
         one,
         [NdpMessage(0.0, 1, 0, 50_000), NdpMessage(0.0, 1, 2, 50_000)],
         parameters,
         deadline_s=10,
     )
-    lost, arrived = found.results
+    lost, arrived = result.results
     assert arrived.delivered_s is not None
     assert arrived.failed is None
     assert lost.delivered_s is None
     assert lost.failed is not None
-    assert found.undelivered == [lost.failed]
+    assert result.undelivered == [lost.failed]
     assert lost.failed.startswith("host 0 has not answered for")
     assert lost.failed.endswith("35 of 35 packets not acknowledged")
 
@@ -160,16 +160,16 @@ def test_garbage_and_messages_that_the_run_does_not_have_are_counted_and_left(
     thread = threading.Thread(target=send)
     thread.start()
     try:
-        found = ndp.run(
+        result = ndp.run(
             one, [NdpMessage(0.0, 1, 0, 100_000)], ndp.parameters_of(one), deadline_s=10
         )
     finally:
         stop.set()
         thread.join()
         sender.close()
-    assert found.undelivered == []
-    assert found.garbage >= 5
-    assert found.unknown >= 3
+    assert result.undelivered == []
+    assert result.garbage >= 5
+    assert result.unknown >= 3
 
 
 @pytest.mark.kernel
@@ -184,10 +184,10 @@ def test_messages_move_between_fatpaths_layers(network: Callable[..., RunningNet
         with PortCounterReader(one) as counters:
             before = counters.snapshot()
             parameters = ndp.parameters_of(one, layers=layers)
-            found = ndp.run(one, messages, parameters, deadline_s=10, first_flow=100 * layers)
+            result = ndp.run(one, messages, parameters, deadline_s=10, first_flow=100 * layers)
             carried[layers] = counters.snapshot().since(before).ports[direct].sent_bytes
-        assert found.undelivered == []
-        assert found.counters.data == 4 * 104
+        assert result.undelivered == []
+        assert result.counters.data == 4 * 104
     assert carried[1] > 4 * 150_000
     assert carried[7] < 0.75 * carried[1]
 
@@ -195,12 +195,12 @@ def test_messages_move_between_fatpaths_layers(network: Callable[..., RunningNet
 @pytest.mark.kernel
 def test_the_loop_ends_at_its_deadline(network: Callable[..., RunningNetwork]) -> None:
     one = network("star:n=2", LINK, "rps")
-    found = ndp.run(
+    result = ndp.run(
         one,
         [NdpMessage(0.0, 1, 0, 50_000_000), NdpMessage(9.0, 0, 1, 1)],
         ndp.parameters_of(one),
         deadline_s=0.2,
     )
-    assert found.undelivered == ["deadline reached", "deadline reached"]
-    assert found.results[0].began_s is not None
-    assert found.results[1].began_s is None
+    assert result.undelivered == ["deadline reached", "deadline reached"]
+    assert result.results[0].began_s is not None
+    assert result.results[1].began_s is None

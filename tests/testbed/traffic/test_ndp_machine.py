@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tests.daemons.transport import trimming_queue
 from tests.daemons.transport.endpoint import Endpoint
-from tests.daemons.transport.python_network import TransportNetwork, Trouble, sprayed
+from tests.daemons.transport.python_network import TransportNetwork, Trouble, spray_routing
 from tests.testbed.traffic.compiled_endpoint import CompiledEndpoint
 from weft.daemons.transport.packets import (
     HEADER,
@@ -88,10 +88,10 @@ class Both:
         self.same()
 
     def poll(self, now):
-        found = self.one.poll(now)
-        assert found == self.other.poll(now)
+        frames = self.one.poll(now)
+        assert frames == self.other.poll(now)
         self.same()
-        return found
+        return frames
 
     def deadline(self):
         assert self.one.deadline() == self.other.deadline()
@@ -124,7 +124,7 @@ def both_on(
         topology,
         link,
         replace(PARAMETERS, backoff=backoff),
-        sprayed(topology),
+        spray_routing(topology),
         random.Random(seed),
         trouble=trouble,
         make=make,

@@ -40,7 +40,7 @@ def attack(name: str, action: Callable[[], object]) -> None:
         succeeded.append(name)
 
 
-def mounted(folder: str) -> Path:
+def mount(folder: str) -> Path:
     """Mount a folder of the host; return the place."""
     place = Path("/mnt", folder.strip("/").replace("/", "_") or "root")
     place.mkdir(parents=True, exist_ok=True)
@@ -97,7 +97,7 @@ def attack_folder(name: str, folder: Path) -> None:
 def attack_host_process() -> None:
     """Have the host stop a process, or write to a file, by what lies in the common folder."""
     pid = str(TARGETS["pid"])
-    for folder in (COMMON, mounted("/proc/self/cwd"), COMMON / "channels"):
+    for folder in (COMMON, mount("/proc/self/cwd"), COMMON / "channels"):
         secret = Path(TARGETS["victim"], "secret")
         attack(f"link {folder}", lambda: (folder / "answering.1.1").symlink_to(secret))  # noqa: B023
         attack(f"answer {folder}", lambda: write(folder / "answer.1.1"))  # noqa: B023
@@ -106,7 +106,7 @@ def attack_host_process() -> None:
         attack(f"unlink {folder}", (folder / "init").unlink)
         for name in ("out", "status", "report", "questions"):
             attack(f"channel {name} {folder}", lambda: write(folder / name))  # noqa: B023
-    memory = mounted(str((COMMON / "memory").readlink()))
+    memory = mount(str((COMMON / "memory").readlink()))
     attack("pid", lambda: (memory / "uml" / "pid").write_text(pid))
     attack("memory", lambda: write(memory / "new"))
     attack("control socket", (memory / "uml" / "mconsole").unlink)
@@ -131,11 +131,11 @@ def attack_limits() -> None:
 
 def main() -> None:
     """Attack, and report what was not refused."""
-    victim = mounted(TARGETS["victim"])
+    victim = mount(TARGETS["victim"])
     attack_attributes("victim", victim / "secret")
     attack_devices("victim", victim)
     attack_folder("victim", victim)
-    own = mounted(TARGETS["own"])
+    own = mount(TARGETS["own"])
     attack_attributes("own", own / "secret")
     attack_devices("own", own)
     if "writable" not in sys.argv:
@@ -143,10 +143,10 @@ def main() -> None:
         attack("create own", lambda: write(own / "new"))
     for folder in (*FOLDERS, *MORE_FOLDERS):
         with suppress(subprocess.CalledProcessError):
-            place = mounted(folder)
+            place = mount(folder)
             attack(f"create in {folder}", lambda: write(place / "weft-attack"))  # noqa: B023
     for file, flags in FILES.items():
-        place = mounted(str(Path(file).parent)) / Path(file).name
+        place = mount(str(Path(file).parent)) / Path(file).name
         attack(f"open {file}", lambda: os.open(place, flags))  # noqa: B023
     attack_host_process()
     attack_limits()

@@ -19,7 +19,7 @@ from weft.testbed.uml.confinement import Channels
 PROCESSES = 20
 
 
-def confined(
+def run_confined(
     *argv: str, common: Path, folder: Path, writable: Path | None = None, file_bytes: int = 1 << 20
 ) -> str:
     """Return the output of a command that is confined as a kernel would be, and its errors.

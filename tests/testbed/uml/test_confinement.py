@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.optional_parts import landlock_version, with_and_without
-from tests.testbed.uml.confined import confined
+from tests.testbed.uml.confined import run_confined
 
 pytestmark = pytest.mark.skipif(
     platform.machine() != "x86_64", reason="needs x86_64, as User-Mode Linux does"
@@ -73,7 +73,7 @@ def common(tmp_path: Path) -> Path:
 def test_calls_past_the_rules_for_files_are_refused(part, tmp_path, common):
     own = tmp_path / "own"
     own.mkdir()
-    words = confined("-c", CALLS, common=common, folder=own, writable=own)
+    words = run_confined("-c", CALLS, common=common, folder=own, writable=own)
     assert words == ""
     assert [place.name for place in own.iterdir()] == ["mine"]
 
@@ -82,7 +82,7 @@ def test_calls_past_the_rules_for_files_are_refused(part, tmp_path, common):
 def test_a_file_beside_the_folder_is_written_to_without_landlock_alone(part, tmp_path, common):
     own, other = tmp_path / "own", tmp_path / "other"
     own.mkdir()
-    confined("sh", "-c", f"echo new >>{other}", common=common, folder=own, writable=own)
+    run_confined("sh", "-c", f"echo new >>{other}", common=common, folder=own, writable=own)
     assert other.exists() is not part
 
 
@@ -102,7 +102,7 @@ def test_a_process_writes_to_its_folder_alone(tmp_path, common):
         "ln -s / {}/link",
     )
     script = "; ".join(f"({change}) 2>>/dev/null && echo done" for change in changes)
-    words = confined(
+    words = run_confined(
         "sh", "-c", script.replace("{}", str(other)), common=common, folder=own, writable=own
     )
     assert words == ""
@@ -117,7 +117,7 @@ def test_a_process_reads_named_folders_alone(tmp_path, common):
         (folder / "file").write_text(f"{folder.name}\n")
     secrets = "cat /etc/shadow /proc/1/environ; ls / /root /home"
     script = f"cat file /etc/hostname; cat {other}/file; ls {other}; {secrets}"
-    words = confined("sh", "-c", f"({script}) 2>>/dev/null", common=common, folder=own)
+    words = run_confined("sh", "-c", f"({script}) 2>>/dev/null", common=common, folder=own)
     assert words == "own\n" + Path("/etc/hostname").read_text()
 
 
@@ -134,13 +134,13 @@ def test_a_lab_in_the_home_shows_its_own_files_and_neither_hidden_ones_nor_folde
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setattr("weft.testbed.uml.confinement.EMPTY", ())
     script = f"cat {' '.join(names)} 2>>/dev/null"
-    assert confined("sh", "-c", script, common=common, folder=home) == "lab.yaml\n"
+    assert run_confined("sh", "-c", script, common=common, folder=home) == "lab.yaml\n"
 
 
 @pytest.mark.landlock
 @pytest.mark.skipif(landlock_version() < 6, reason="needs Landlock of Linux 6.12, for signals")
 def test_no_other_process_gets_a_signal(tmp_path, common):
-    assert "ermitted" in confined("sh", "-c", "kill -0 $PPID", common=common, folder=tmp_path)
+    assert "ermitted" in run_confined("sh", "-c", "kill -0 $PPID", common=common, folder=tmp_path)
 
 
 @pytest.mark.landlock
@@ -151,14 +151,14 @@ def test_channels_are_appended_to_and_removed_and_nothing_is_made_beside_them(tm
         ln -s /etc/passwd link || touch new || mkdir new || mv report moved || echo none
         rm report && ls
     """
-    words = confined("sh", "-c", f"({script}) 2>>/dev/null", common=common, folder=tmp_path)
+    words = run_confined("sh", "-c", f"({script}) 2>>/dev/null", common=common, folder=tmp_path)
     assert words.split() == ["none", "err", "out", "questions", "status"]
 
 
 def test_a_file_ends_where_the_limit_is_and_the_process_goes_on(tmp_path, common):
     script = "seq 100000 2>>/dev/null >>file; wc -c <file"
     own = {"folder": tmp_path, "writable": tmp_path}
-    words = confined("sh", "-c", script, common=common, file_bytes=50_000, **own)
+    words = run_confined("sh", "-c", script, common=common, file_bytes=50_000, **own)
     assert words == "50000\n"
 
 
@@ -187,5 +187,5 @@ for pid in started:
         try: os.kill(pid, signal.SIGKILL)
         except ProcessLookupError: pass
 """
-    words = confined("-c", program, common=common, folder=tmp_path)
+    words = run_confined("-c", program, common=common, folder=tmp_path)
     assert words.split() == ["20", "3"]

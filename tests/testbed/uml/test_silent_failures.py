@@ -20,7 +20,7 @@ WIRE = Wire(delay_s=5e-6)  # hellos go ahead of the rate; over a crossbar it is 
 APART_S = 0.5e-6  # a daemon's time is the difference of two clocks' floats, one of them since 1970
 
 
-def simulated(told) -> list[dict[int, float]]:
+def simulated_times(told) -> list[dict[int, float]]:
     """Of each failure when each node around it had lost its last neighbour."""
     began_s = min(told["began"].values())
     starts_s = {int(node): at - began_s for node, at in told["began"].items()}
@@ -49,7 +49,7 @@ def test_silent_failures_are_noticed_when_the_simulator_notices_them():
     argv = [sys.executable, str(PROGRAM), str(FAILURES)]
     assert uml.run(argv, virtual=uml.VirtualClock(seed=1), timeout_s=500, stdout=out) == 0
     told = json.loads(out.getvalue())
-    for failure, at in zip(told["failures"], simulated(told), strict=True):
+    for failure, at in zip(told["failures"], simulated_times(told), strict=True):
         noticed = {int(node): when for node, when in failure["noticed"].items()}
         assert noticed == pytest.approx({node: at[node] for node in noticed}, rel=0, abs=APART_S), (
             failure

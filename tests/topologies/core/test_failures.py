@@ -17,13 +17,13 @@ def dcell():
     return build("dcell:n=4,k=1")
 
 
-def failed(topology):
+def failed_names(topology):
     return {topology.link_name(int(link)) for link in np.flatnonzero(topology.failed)}
 
 
 def test_failed_links_stay_where_they_are(dcell):
     broken = fail_links(fail_links(dcell, [dcell.link("h0-h4")]), [dcell.link("h3-w0")])
-    assert failed(broken) == {"h0-h4", "h3-w0"}
+    assert failed_names(broken) == {"h0-h4", "h3-w0"}
     assert not dcell.failed.any()
     assert (broken.links == dcell.links).all()
     assert broken.spec == dcell.spec
@@ -31,8 +31,8 @@ def test_failed_links_stay_where_they_are(dcell):
 
 
 def test_a_failed_node_has_no_live_link(dcell):
-    assert failed(fail_nodes(dcell, [0])) == {"h0-h4", "h0-w0"}
-    assert failed(fail_nodes(dcell, dcell.naming.node("w1"))) == {
+    assert failed_names(fail_nodes(dcell, [0])) == {"h0-h4", "h0-w0"}
+    assert failed_names(fail_nodes(dcell, dcell.naming.node("w1"))) == {
         "h4-w1",
         "h5-w1",
         "h6-w1",
@@ -42,7 +42,7 @@ def test_a_failed_node_has_no_live_link(dcell):
 
 def test_a_rack_is_a_crossbar_and_its_servers(dcell):
     broken = fail_racks(dcell, [dcell.naming.node("w0")])
-    assert failed(broken) == {
+    assert failed_names(broken) == {
         "h0-w0",
         "h1-w0",
         "h2-w0",
@@ -58,7 +58,7 @@ def test_a_rack_is_a_crossbar_and_its_servers(dcell):
 def test_a_rack_is_an_edge_switch_and_its_hosts():
     tree = build("fattree:k=4")
     broken = fail_racks(tree, [tree.naming.node("e1.0")])
-    assert failed(broken) == {"h4-e1.0", "h5-e1.0", "e1.0-a1.0", "e1.0-a1.1"}
+    assert failed_names(broken) == {"h4-e1.0", "h5-e1.0", "e1.0-a1.0", "e1.0-a1.1"}
     with pytest.raises(
         ValueError, match=r"^c0 is no switch with servers, so there is no such rack$"
     ):

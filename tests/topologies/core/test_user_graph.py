@@ -56,8 +56,8 @@ def test_names_links_rates_and_roles_are_the_graphs():
 
 def test_addresses_are_those_of_switch_and_host():
     topology = topology_of(triangle())
-    found = [topology.naming.address(node) for node in range(topology.nodes)]
-    assert found == [
+    addresses = [topology.naming.address(node) for node in range(topology.nodes)]
+    assert addresses == [
         10 << 24 | 1 << 8,
         10 << 24 | 2 << 8,
         10 << 24 | 2 << 8 | 1,

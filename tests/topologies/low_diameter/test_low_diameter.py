@@ -110,12 +110,12 @@ def test_global_arrangements_of_a_dragonfly():
     """p = 1: three groups of two routers, one global link each.  The link of router 0 leads to the
     first other group if consecutive, to the group before if palm-tree."""
 
-    def joined(spec):
+    def joined_groups(spec):
         graph = routers(build(spec), [2])
         return [sorted(graph[router])[0] // 2 for router in (0, 2, 4)]
 
-    assert joined("dragonfly:p=1") == [1, 0, 0]
-    assert joined("dragonfly:p=1,palm=1") == [2, 0, 1]
+    assert joined_groups("dragonfly:p=1") == [1, 0, 0]
+    assert joined_groups("dragonfly:p=1,palm=1") == [2, 0, 1]
 
 
 def test_a_dragonfly_with_other_groups():

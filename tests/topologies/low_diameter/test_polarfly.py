@@ -22,7 +22,7 @@ def routers(topology, levels=(1, 2)):
     return graph
 
 
-def by_definition(q):
+def projective_plane(q):
     """Lines through the origin of GF(q)^3 as sets of vectors, joined where a product is 0."""
     galois = field(q)
     plus, times = galois.plus().tolist(), galois.times().tolist()
@@ -43,7 +43,7 @@ def by_definition(q):
 
 @pytest.mark.parametrize("q", [2, 3, 4, 5])
 def test_it_is_the_graph_of_the_definition(q):
-    assert nx.is_isomorphic(routers(build(f"polarfly:q={q}")), by_definition(q))
+    assert nx.is_isomorphic(routers(build(f"polarfly:q={q}")), projective_plane(q))
 
 
 @pytest.mark.parametrize("q", ORDERS)

@@ -64,12 +64,12 @@ def delta(t):
 
 
 @cache
-def as_written(rule, n, k):
+def written_network(rule, n, k):
     """Servers and links (level, uid, uid) of the network, by following the paper's sentences one by
     one."""
     if k == 0:
         return n, []
-    size, below = as_written(rule, n, k - 1)
+    size, below = written_network(rule, n, k - 1)
     if rule == FICONN:
         used = {uid for _, *ends in below for uid in ends}
         available = size - len(used)  # server-nodes of degree one
@@ -95,7 +95,7 @@ def as_written(rule, n, k):
 
 @pytest.mark.parametrize(("rule", "n", "k"), SMALL)
 def test_the_graph_is_the_one_that_the_paper_writes_down(rule, n, k):
-    servers, links = as_written(rule, n, k)
+    servers, links = written_network(rule, n, k)
     topology = build(spec(rule, n, k))
     topology.check()
     assert (topology.servers, topology.switches) == (servers, servers // n)

@@ -15,7 +15,7 @@ from weft.topologies.recursive.connection_rule import (
 
 
 @pytest.fixture
-def added(monkeypatch):
+def add_family(monkeypatch):
     """Adds a family for the time of a test; gives it."""
     monkeypatch.setattr(connection_rule, "RULES", dict(connection_rule.RULES))
     monkeypatch.setattr(generalized, "FAMILIES", dict(generalized.FAMILIES))
@@ -23,9 +23,9 @@ def added(monkeypatch):
 
     def add(name, rule):
         monkeypatch.setitem(generalized.FAMILY_MODULES, name, "recursive.generalized")
-        found = generalized.add(generalized.family(name, rule, summary="a test's", source="none"))
+        family = generalized.add(generalized.family(name, rule, summary="a test's", source="none"))
         require_matching.cache_clear()
-        return found
+        return family
 
     yield add
     for number in set(FAMILY) - before:
@@ -45,8 +45,8 @@ def random_order(size, seed=0):
     return random.Random(seed).sample(range(size), size)
 
 
-def test_a_rule_of_two_functions_is_a_network(added):
-    added("backwards", ConnectionRule(backwards, backwards_far_copy))
+def test_a_rule_of_two_functions_is_a_network(add_family):
+    add_family("backwards", ConnectionRule(backwards, backwards_far_copy))
     topology = build("backwards:n=3,k=2")
     topology.check()
     beta = build("beta-dcell:n=3,k=2")
@@ -54,14 +54,14 @@ def test_a_rule_of_two_functions_is_a_network(added):
     assert topology.links[topology.level == 1].tolist() != beta.links[beta.level == 1].tolist()
 
 
-def test_the_order_of_beta_dcell_is_beta_dcell(added):
-    added("mine", by_permutation({size: range(size) for size in (3, 12)}))
+def test_the_order_of_beta_dcell_is_beta_dcell(add_family):
+    add_family("mine", by_permutation({size: range(size) for size in (3, 12)}))
     assert (build("mine:n=3,k=2").links == build("beta-dcell:n=3,k=2").links).all()
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_any_permutation_is_a_perfect_matching(seed, added):
-    added("mine", by_permutation({size: random_order(size, seed) for size in (3, 12)}))
+def test_any_permutation_is_a_perfect_matching(seed, add_family):
+    add_family("mine", by_permutation({size: random_order(size, seed) for size in (3, 12)}))
     topology, network = build("mine:n=3,k=2"), build("mine:n=3,k=2").naming.network
     topology.check()
     for level in (1, 2):
@@ -95,8 +95,8 @@ def test_any_permutation_is_a_perfect_matching(seed, added):
         ),
     ],
 )
-def test_what_is_no_matching_is_refused(rule, what, added):
-    added("mine", rule)
+def test_what_is_no_matching_is_refused(rule, what, add_family):
+    add_family("mine", rule)
     with pytest.raises(ValueError, match=what):
         build("mine:n=3,k=1")
 

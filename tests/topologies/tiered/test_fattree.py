@@ -19,18 +19,18 @@ def codes(n, d, tier):
     return [tuple(reversed(code)) for code in product(*reversed(digits))]
 
 
-def without(code, component):
+def drop_component(code, component):
     return code[: component - 1] + code[component:]
 
 
-def as_written(n, d):
+def written_links(n, d):
     """Links (tier, switch, up-port, upper switch, down-port) of FT(n,d): TTC's eq. (1) tried on
     every two switches."""
     links = []
     for tier in range(1, n):
         for s, lower in enumerate(codes(n, d, tier)):
             for t, upper in enumerate(codes(n, d, tier + 1)):
-                if without(lower, tier) == without(upper, tier):
+                if drop_component(lower, tier) == drop_component(upper, tier):
                     links.append((tier, s, upper[tier - 1], t, lower[tier - 1]))
     return links
 
@@ -40,7 +40,7 @@ def test_links_are_those_of_equation_1(n, d):
     topology = build(f"fattree:n={n},d={d}")
     topology.check()
     lower, hosts = 2 * d ** (n - 1), 2 * d**n
-    found = []
+    links = []
     for (a, port_a, b, port_b), tier in zip(
         topology.links.tolist(), topology.level.tolist(), strict=True
     ):
@@ -48,8 +48,8 @@ def test_links_are_those_of_equation_1(n, d):
             assert (b, port_b) == (hosts + a // d, a % d)
         else:
             s, t = a - hosts - (tier - 1) * lower, b - hosts - tier * lower
-            found.append((tier, s, port_a - d, t, port_b))
-    assert sorted(found) == sorted(as_written(n, d))
+            links.append((tier, s, port_a - d, t, port_b))
+    assert sorted(links) == sorted(written_links(n, d))
 
 
 @pytest.mark.parametrize(("n", "d"), FORMS)
@@ -121,7 +121,7 @@ def test_fewer_pods_are_the_first_of_the_whole(whole, pods):
     """Every link of the whole that is not one of a pod left out, at the same ports of the same
     names."""
 
-    def named(topology):
+    def named_links(topology):
         name = topology.naming.label
         return {(name(a), port, name(b), far) for a, port, b, far in topology.links.tolist()}
 
@@ -130,7 +130,7 @@ def test_fewer_pods_are_the_first_of_the_whole(whole, pods):
 
     few, all_of = build(f"fattree:{whole},pods={pods}"), build(f"fattree:{whole}")
     few.check()
-    assert named(few) == {link for link in named(all_of) if pod(link[0]) < pods}
+    assert named_links(few) == {link for link in named_links(all_of) if pod(link[0]) < pods}
     assert few.nodes == sum(pod(all_of.naming.label(node)) < pods for node in range(all_of.nodes))
     with pytest.raises(ValueError, match="at most 6 pods, got 7"):
         build("fattree:n=2,d=3,pods=7")
