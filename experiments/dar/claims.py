@@ -14,6 +14,7 @@ from weft.experiments.report.claims import (
     Statement,
     StatementKind,
     Sweep,
+    Where,
     above,
     at_least,
     at_most,
@@ -233,7 +234,12 @@ TABLE_1 = tuple(
 
 def in_table(topology: str, host_gbps: float, column: str, **more: Any) -> Query:
     """Return a figure of table 1's runs with the threshold, rest and room of its rows."""
-    where = {"topology": topology, "host_gbps": host_gbps, "scheme": "dar", "preset": "published"}
+    where: Where = {
+        "topology": topology,
+        "host_gbps": host_gbps,
+        "scheme": "dar",
+        "preset": "published",
+    }
     return Query("dar_table", where, column, seeds=STATEMENT_SEEDS, **more)
 
 

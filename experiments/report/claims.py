@@ -196,6 +196,14 @@ class Query:
         A cell is all parameters but the seed; one without rows has no values.  Runs of a cell whose
         rows are equal, because nothing in them is random, count once, as do equal repetitions.
         """
+        if not self.per:
+            return self._own_samples(rows_of)
+        own, rows = self._own_samples(rows_of)
+        divisors, more = self.per.samples(rows_of)
+        return quotients(own, divisors), rows + more
+
+    def _own_samples(self, rows_of: RowsOf) -> tuple[list[list[float]], list[Row]]:
+        """Return samples() without `per`."""
         by_id = {str(row["run"]): row for row in rows_of(self.runs)}
         cells: dict[tuple[object, ...], dict[str, list[float]]] = {}
         without = {cell_of(terms[0][0]) for terms in self.terms}
@@ -211,15 +219,7 @@ class Query:
                 without.discard(cell)
                 used += rows
         measured = [[*chain.from_iterable(runs.values())] for runs in cells.values()]
-        measured += [[] for _ in without]
-        if self.per:
-            divisors, more = self.per.samples(rows_of)
-            measured = [
-                [value / divisor for value, divisor in zip(*pair, strict=False)]
-                for pair in zip(measured, divisors, strict=True)
-            ]
-            used += more
-        return measured, used
+        return measured + [[] for _ in without], used
 
     def _parts(
         self, terms: Sequence[tuple[Run, str, int]], rows: Sequence[Row]
@@ -253,6 +253,14 @@ class Query:
         """Return what the runs of `rows` measured, as text: equal for runs that differ by seed."""
         left_out = {*find(self.experiment).timed_columns, "seed", "run", "virtual_s"}
         return str([{key: row[key] for key in row if key not in left_out} for row in rows])
+
+
+def quotients(cells: list[list[float]], divisors: list[list[float]]) -> list[list[float]]:
+    """Return the values of each cell over those of the same seeds; ValueError for other cells."""
+    return [
+        [value / divisor for value, divisor in zip(*pair, strict=False)]
+        for pair in zip(cells, divisors, strict=True)
+    ]
 
 
 def cell_of(run: Run) -> tuple[object, ...]:
@@ -473,6 +481,20 @@ def all_claims() -> dict[str, Claim]:
     return {name: claim for paper in PAPERS for name, claim in claims_of(paper).items()}
 
 
+def without_value(verdict: Verdict) -> Outcome:
+    """Return the outcome of a claim without a figure of ours."""
+    return Outcome(verdict, math.nan, math.nan, 0, "")
+
+
+def cells_of(
+    cells: list[list[float]], statistic: Callable[[Sequence[float]], float]
+) -> list[list[float]]:
+    """Return the cells that a statistic is of: all, or that with the maximum, minimum or median."""
+    if statistic in (max, min):
+        return [statistic(cells, key=mean)]
+    return [sorted(cells, key=mean)[len(cells) // 2]] if statistic is median else cells
+
+
 def outcome(claim: Claim, rows_of: RowsOf, *, in_part: bool = False) -> Outcome:
     """Return our figure for `claim` and the verdict.
 
@@ -482,21 +504,15 @@ def outcome(claim: Claim, rows_of: RowsOf, *, in_part: bool = False) -> Outcome:
         in_part: leave out cells without rows; otherwise one makes the claim not measured.
     """
     if not claim.query:
-        verdict = Verdict.NOT_MEASURED if claim.missing else Verdict.NOT_COMPARABLE
-        return Outcome(verdict, math.nan, math.nan, 0, "")
+        return without_value(Verdict.NOT_MEASURED if claim.missing else Verdict.NOT_COMPARABLE)
     cells, rows = claim.query.samples(rows_of)
     if in_part:
         cells = [values for values in cells if values]
     if not cells or not all(cells):
-        return Outcome(Verdict.NOT_MEASURED, math.nan, math.nan, 0, "")
-    statistic = claim.query.statistic
-    if statistic in (max, min):
-        cells = [statistic(cells, key=mean)]
-    if statistic is median:
-        cells = [sorted(cells, key=mean)[len(cells) // 2]]
-    values = [value for cell in cells for value in cell]
+        return without_value(Verdict.NOT_MEASURED)
+    values = list(chain.from_iterable(cells_of(cells, claim.query.statistic)))
     half_width = math.nan
-    if statistic is sum or len(values) == 1:
+    if claim.query.statistic is sum or len(values) == 1:
         value = float(sum(values))
         if claim.query.sampled:
             half_width = claim.query.sampling_half_width(rows)
