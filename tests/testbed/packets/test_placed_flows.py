@@ -60,7 +60,7 @@ class Watched:
             method = getattr(placed, name)
 
             def logged(self: Any, node: int, *what: Any) -> None:
-                log.append((self._network.now_ns, kind, node, what))
+                log.append((self._network._until_ns, kind, node, what))
                 method(self, node, *what)
 
             monkeypatch.setattr(placed, name, logged)
@@ -210,6 +210,43 @@ def test_a_flow_is_followed_once_it_has_sent_enough(
     table = watched.simulation.network.table(watched.simulation.topology.servers, 10**12)
     # 14 packets of 1472 bytes are 20 kB
     assert {row.message for row in table} == ({0, 1} if elephant_kb == 0 else {1})
+
+
+def test_a_daemon_reads_its_table_once_a_period(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compare the times in each report with those of moves, and its flows with the traffic."""
+    pairs = [(0, 8), (4, 9), (1, 10), (5, 11), (2, 4), (8, 5)]
+    rows = [(src, dst, 3000 * PAYLOAD) for src, dst in pairs]
+    spec = options(detect="count", p=1, period_us=500, active_us=2000)
+    watched = Watched("clos:n=4,r=3,m=4", spec, rows, monkeypatch)
+    control = watched.simulation.control
+    assert control
+    look, reports = control_plane.PlacedFlows.look, []
+
+    def recorded(self: Any, number: int, now: float) -> Any:
+        events = look(self, number, now)
+        reports.extend((number, now - control._origin_s, event.flows) for event in events)
+        return events
+
+    monkeypatch.setattr(control_plane.PlacedFlows, "look", recorded)
+    watched.run(0.02)
+    numbers = {flow: number for number, flow in enumerate(control._flows)}
+    moves = [(time, numbers[what[0].flow]) for time, kind, _, what in watched.log if kind == "move"]
+    assert moves
+    for leaf in range(12, 15):
+        times = [now_s for node, now_s, _ in reports if node == leaf]
+        assert np.diff(times) == pytest.approx(0.0005, abs=1e-6)
+        assert len(times) in (39, 40)
+    for leaf, now_s, flows in reports:
+        for entry in flows:
+            number = numbers[entry.flow]
+            before = [time for time, moved in moves if moved == number and time / 1e9 < now_s]
+            assert entry.idle_s >= 0
+            if pairs[number][0] // 4 != leaf - 12:
+                continue
+            if before:
+                assert entry.rested_s == pytest.approx(now_s - before[-1] / 1e9, abs=1e-6)
+            else:
+                assert entry.rested_s == float("inf")
 
 
 @pytest.mark.parametrize("key", ["flow", "dest"])

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 
 from tests.testbed.packets.test_simulation import crossed
 from weft.daemons.core import registry
-from weft.testbed.packets.simulation import SimulatedFlows, simulate
+from weft.testbed.packets.simulation import PacketFlows, SimulatedFlows, Simulation, simulate
+from weft.testbed.packets.switching import Switching
+from weft.testbed.packets.transport import ALL, transport
 from weft.topologies import build
 from weft.topologies.core.link import Gbps, LinkSpec
 from weft.topologies.core.topology import Topology
@@ -207,6 +209,19 @@ def test_an_output_buffer_frees_the_room_behind_the_link() -> None:
         assert result.unfinished == 0
         assert result.ports["dropped"].sum() == 0
     assert waited == {places: waited[0] + places for places in (0, 1, 2, 26)}
+
+
+def test_nodes_take_time_to_forward() -> None:
+    topology = build(CLOS)
+    links = [LINK] * len(topology.links)
+    times = []
+    for node_ns in (0, 700):
+        flows = PacketFlows.of([(0, 2, PAYLOAD)])
+        hosts = transport("plain", ALL)
+        passing = Switching(node_ns=node_ns)
+        simulation = Simulation(topology, "dmodk", flows, hosts, links, passing, 1, daemons=False)
+        times.append(simulation.run((), 1.0, ()).delivered_s[0])
+    assert round(1e9 * (times[1] - times[0])) == 4 * 700
 
 
 @pytest.mark.parametrize(
