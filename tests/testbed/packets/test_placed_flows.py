@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from weft.daemons.core import registry
 from weft.daemons.core.actions import SetFlowPort
 from weft.testbed.packets import control_plane
+from weft.testbed.packets.network import PacketLink, PacketNetwork, shortest
 from weft.testbed.packets.simulation import PacketFlows, Simulation
 from weft.testbed.packets.switching import Switching
 from weft.testbed.packets.transport import ALL, transport
@@ -35,6 +37,7 @@ class Watched:
         *,
         hosts: str = "plain",
         seed: int = 1,
+        output_bytes: int = 0,
     ) -> None:
         self.log: list[Entry] = []
         self._watch(monkeypatch)
@@ -45,7 +48,7 @@ class Watched:
             PacketFlows.of(rows),
             transport(hosts, ALL),
             [LINK] * len(topology.links),
-            Switching(room_bytes=200 * FRAME),
+            Switching(room_bytes=200 * FRAME, output_bytes=output_bytes),
             seed,
             daemons=True,
         )
@@ -57,7 +60,7 @@ class Watched:
             method = getattr(placed, name)
 
             def logged(self: Any, node: int, *what: Any) -> None:
-                log.append((self._network.now_ns, kind, node, what))
+                log.append((self._network._until_ns, kind, node, what))
                 method(self, node, *what)
 
             monkeypatch.setattr(placed, name, logged)
@@ -97,23 +100,27 @@ def options(**own: int | str) -> str:
     return "dar:" + ",".join(f"{key}={value}" for key, value in values.items())
 
 
+@pytest.mark.parametrize("places", [0, 3])
 def test_a_leaf_hears_of_its_long_queue_at_the_packet_that_joins_it(
-    monkeypatch: pytest.MonkeyPatch,
+    places: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Let two flows begin at one uplink.
+    """Let two flows begin at one uplink, with so many places in its output buffer.
 
     Packets i of both arrive at the leaf when it has sent i of their 2 i + 2: the queue has two full
-    packets waiting when the second of the third pair joins it.
+    packets waiting when the second of the third pair joins it.  Those in an output buffer, where
+    the packet that leaves is one, do not count.
     """
     rows = [(0, 2, 1000 * PAYLOAD), (1, 4, 1000 * PAYLOAD)]
-    watched = Watched("clos:n=2,r=3,m=2", options(start="destination"), rows, monkeypatch)
+    scheme = options(start="destination")
+    buffer = {"output_bytes": places * FRAME}
+    watched = Watched("clos:n=2,r=3,m=2", scheme, rows, monkeypatch, **buffer)
     watched.run(0.0005)
     # at 1 T two arrive, one leaves at once; at 2 T two more, and so on: 1, 2, 3 wait after them
     waiting, time, expected = 0, 0, None
     for pair in range(1, 10):
         waiting = max(0, waiting - 1)
         for _ in range(2):
-            if waiting >= 2 and expected is None and pair > 1:
+            if waiting >= 2 + max(0, places - 1) and expected is None and pair > 1:
                 expected = pair * FULL_NS
             waiting += 1
         waiting -= pair == 1
@@ -203,6 +210,70 @@ def test_a_flow_is_followed_once_it_has_sent_enough(
     table = watched.simulation.network.table(watched.simulation.topology.servers, 10**12)
     # 14 packets of 1472 bytes are 20 kB
     assert {row.message for row in table} == ({0, 1} if elephant_kb == 0 else {1})
+
+
+def test_a_daemon_reads_its_table_once_a_period(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compare the times in each report with those of moves, and its flows with the traffic."""
+    pairs = [(0, 8), (4, 9), (1, 10), (5, 11), (2, 4), (8, 5)]
+    rows = [(src, dst, 3000 * PAYLOAD) for src, dst in pairs]
+    spec = options(detect="count", p=1, period_us=500, active_us=2000)
+    watched = Watched("clos:n=4,r=3,m=4", spec, rows, monkeypatch)
+    control = watched.simulation.control
+    assert control
+    look, reports = control_plane.PlacedFlows.look, []
+
+    def recorded(self: Any, number: int, now: float) -> Any:
+        events = look(self, number, now)
+        reports.extend((number, now - control._origin_s, event.flows) for event in events)
+        return events
+
+    monkeypatch.setattr(control_plane.PlacedFlows, "look", recorded)
+    watched.run(0.02)
+    numbers = {flow: number for number, flow in enumerate(control._flows)}
+    moves = [(time, numbers[what[0].flow]) for time, kind, _, what in watched.log if kind == "move"]
+    assert moves
+    for leaf in range(12, 15):
+        times = [now_s for node, now_s, _ in reports if node == leaf]
+        assert np.diff(times) == pytest.approx(0.0005, abs=1e-6)
+        assert len(times) in (39, 40)
+    for leaf, now_s, flows in reports:
+        for entry in flows:
+            number = numbers[entry.flow]
+            before = [time for time, moved in moves if moved == number and time / 1e9 < now_s]
+            assert entry.idle_s >= 0
+            if pairs[number][0] // 4 != leaf - 12:
+                continue
+            if before:
+                assert entry.rested_s == pytest.approx(now_s - before[-1] / 1e9, abs=1e-6)
+            else:
+                assert entry.rested_s == float("inf")
+
+
+@pytest.mark.parametrize("key", ["flow", "dest"])
+def test_flows_to_one_host_begin_where_the_others_were_placed(key: str) -> None:
+    """Place a flow, without daemons, and send others to the same host before it is forgotten, and
+    after."""
+    topology = build("clos:n=2,r=3,m=2")
+    scheme, values = registry.checked(topology, options(key=key, start="modulo"))
+    rule = scheme.rule(values)
+    assert rule
+    link = PacketLink(rate_bps=Gbps, queue_packets=1000)
+    hosts = transport("plain", ALL).plain(Gbps, FRAME)
+    net = PacketNetwork(topology, link, hosts, shortest(topology, rule), 1)
+    leaf, first = topology.servers, int(net.ports.first[topology.servers])
+    # hosts 0 and 1 begin at spines 0 and 1
+    net.send(0, 0, 2, 0, PAYLOAD)
+    net.run_until(1_000_000)
+    net.place(leaf, 0, first + 3, with_destination=key == "dest")
+    net.send(1_100_000, 0, 2, 1, PAYLOAD)
+    net.run_until(2_000_000)
+    ports = {row.message: row.port - first for row in net.table(leaf, 10**9)}
+    assert ports == {0: 3, 1: 3 if key == "dest" else 2}
+    net.run_until(20_000_000)
+    assert not net.table(leaf, 1_000_000)
+    net.send(20_100_000, 0, 2, 2, PAYLOAD)
+    net.run_until(21_000_000)
+    assert {row.message: row.port - first for row in net.table(leaf, 10**9)} == {2: 2}
 
 
 def test_silent_flows_are_forgotten_and_their_destination_with_them(

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 
 from tests.testbed.packets.test_simulation import crossed
 from weft.daemons.core import registry
-from weft.testbed.packets.simulation import SimulatedFlows, simulate
+from weft.testbed.packets.simulation import PacketFlows, SimulatedFlows, Simulation, simulate
+from weft.testbed.packets.switching import Switching
+from weft.testbed.packets.transport import ALL, transport
 from weft.topologies import build
 from weft.topologies.core.link import Gbps, LinkSpec
 from weft.topologies.core.topology import Topology
@@ -195,21 +197,31 @@ def test_without_flow_control_a_full_queue_drops_and_nobody_sends_again() -> Non
     assert round(1e9 * lossless.delivered_s.max()) in range(151 * FULL_NS, 154 * FULL_NS)
 
 
-@pytest.mark.parametrize("output_kb", [0, 4, 40])
-def test_an_output_buffer_frees_the_room_behind_the_link(output_kb: int) -> None:
-    """Let two hosts send to one: what waits at its port fills buffer and room, and no more."""
-    control = f"credits:room_kb=8,output_kb={output_kb}"
+def test_an_output_buffer_frees_the_room_behind_the_link() -> None:
+    """Let two hosts send to one: as many packets more wait at its port as the buffer has places."""
     rows = [(0, 1, 100 * PAYLOAD), (2, 1, 100 * PAYLOAD)]
-    fast = LinkSpec(rate_bps=Gbps, queue_packets=1000)
-    result = simulate(CLOS, "dmodk", rows, link=fast, transport="plain", flow_control=control)
-    last = (result.ports["node"] == 4) & (result.ports["port"] == 1)
-    places = 1000 * output_kb // FRAME
-    # five packets of room behind each of two links, and one that each of them frees as it leaves
-    most = int(result.ports["most_data_bytes"][last][0])
-    assert places <= most // FRAME <= places + 2 * 5
-    assert most // FRAME >= min(places, 90) + 5 - 1
-    assert result.unfinished == 0
-    assert result.ports["dropped"].sum() == 0
+    waited = {}
+    for output_kb in (0, 3, 4, 40):
+        control = f"credits:room_kb=8,output_kb={output_kb}"
+        result = simulate(CLOS, "dmodk", rows, link=LINK, transport="plain", flow_control=control)
+        last = (result.ports["node"] == 4) & (result.ports["port"] == 1)
+        waited[1000 * output_kb // FRAME] = int(result.ports["most_data_bytes"][last][0]) // FRAME
+        assert result.unfinished == 0
+        assert result.ports["dropped"].sum() == 0
+    assert waited == {places: waited[0] + places for places in (0, 1, 2, 26)}
+
+
+def test_nodes_take_time_to_forward() -> None:
+    topology = build(CLOS)
+    links = [LINK] * len(topology.links)
+    times = []
+    for node_ns in (0, 700):
+        flows = PacketFlows.of([(0, 2, PAYLOAD)])
+        hosts = transport("plain", ALL)
+        passing = Switching(node_ns=node_ns)
+        simulation = Simulation(topology, "dmodk", flows, hosts, links, passing, 1, daemons=False)
+        times.append(simulation.run((), 1.0, ()).delivered_s[0])
+    assert round(1e9 * (times[1] - times[0])) == 4 * 700
 
 
 @pytest.mark.parametrize(
