@@ -158,7 +158,8 @@ class StreamCounters(Structure):
     latency_ns, worst_ns: since they began to leave their host, summed, and the longest.
     in_order: packets with the number above the highest so far.
     jumps, jumped: packets further above, and the sum of the differences.
-    late, extent: all others, and how far they are behind the highest, summed (RFC 4737).
+    late, extent: all others (reordered in RFC 4737), and how far their numbers are below the
+        highest, summed.
     """
 
     _fields_ = tuple(

@@ -18,7 +18,8 @@ struct stream_parameters {
  *
  * latency_ns: since they left their host, summed, and worst_ns the longest.  A packet whose number is one
  * above the highest so far is in order; one further above is a jump by the difference, and jumped the sum
- * of these; any other is late, and extent how far they are behind the highest, summed (RFC 4737). */
+ * of these; any other is late (reordered in RFC 4737), and extent how far their numbers are below the
+ * highest, summed. */
 struct stream_counters {
 	uint64_t packets, latency_ns, worst_ns, in_order, jumps, jumped, late, extent;
 };

@@ -66,6 +66,10 @@ def switching(flow_control: str, links: Sequence[LinkSpec], *, cut_through: bool
     longest = max(link.frame_bytes for link in links)
     if room < longest:
         raise ValueError(f"{name}: room_kb={room // 1000}: a packet of {longest} bytes needs room")
+    if 0 < output < longest:
+        raise ValueError(
+            f"{name}: output_kb={output // 1000}: a packet of {longest} bytes needs room"
+        )
     return Switching(room, resume, head_bytes, output)
 
 

@@ -231,6 +231,7 @@ def test_nodes_take_time_to_forward() -> None:
         ({"transport": "plain:window=8"}, "window"),
         ({"transport": "ndp", "flow_control": "credits:output_kb=8"}, "no output buffer"),
         ({"transport": "plain", "flow_control": "pause:output_kb=8"}, "output_kb"),
+        ({"transport": "plain", "flow_control": "credits:output_kb=1"}, "needs room"),
     ],
 )
 def test_what_cannot_be_is_refused(arguments: dict[str, str], reason: str) -> None:
