@@ -58,9 +58,9 @@ first_recorded = cache(record)
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_repeats_to_the_byte(name):
     first = first_recorded(name)
-    record = json.loads(first)
-    assert record["captures"][0]["packets"] > 1000
-    assert name == "fabric_gain" or any(record["logs"][0].values())
+    results = json.loads(first)
+    assert results["captures"][0]["packets"] > 1000
+    assert name == "fabric_gain" or any(results["logs"][0].values())
     assert record(name) == first
 
 
