@@ -251,10 +251,10 @@ def on_packets(run: Run) -> Result:
     """Return the columns of simulated packets, which real daemons of DAR place."""
     begin_s, end_s = run.number("skipped_us") / 1e6, run.number("time_us") / 1e6
     begins_s = begin_s, (begin_s + end_s) / 2
-    done = simulated(run, begins_s)
+    done = simulated(run, (*begins_s, end_s))
     begins = np.array(begins_s) * 1e6 / slot_us(run)
     counted = clos_run.together(done.statuses) if scheme(run).detect else {}
-    begun = max(1, int((done.arrived_bytes > 0).sum()))
+    begun = max(1, int((done.progress.arrived_bytes[-1] > 0).sum()))
     return Result(figures=model_figures(run, received_packets(run, done, begins), counted, begun))
 
 
@@ -265,7 +265,7 @@ def received_packets(run: Run, done: SimulatedFlows, begins: Floats) -> Received
     def of_receivers(values: Ints) -> Ints:
         return np.bincount(dst, weights=values, minlength=hosts).astype(int)
 
-    halves = np.diff([*done.progress.arrived_bytes, done.arrived_bytes], axis=0)
+    halves = np.diff(done.progress.arrived_bytes, axis=0)
     worst_ns = int_zeros(hosts)
     np.maximum.at(worst_ns, dst, counters["worst_ns"])
     same = ("in_order", "jumps", "jumped", "late", "extent")

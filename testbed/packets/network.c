@@ -336,8 +336,6 @@ static int may_leave(struct packet_network *n, uint32_t number, uint32_t frame)
 	return may;
 }
 
-static void free_room(struct packet_network *n, uint32_t over, uint32_t length_bytes);
-
 /* Move frames into a port's output buffer, as many as have a place there. */
 static void fill_buffer(struct packet_network *n, uint32_t number)
 {
@@ -365,7 +363,6 @@ static void begin_leaving(struct packet_network *n, uint32_t number, uint32_t fr
 	room->leaves_buffer = frame != room->outside && link_of(n, number)->output_bytes;
 	if (frame == room->outside)
 		room->outside = n->places[frame].next;
-
 	room->leaving_over = n->over[frame];
 	room->leaving_bytes = length_bytes;
 	n->over[frame] = NONE;
@@ -876,8 +873,9 @@ static void report_end(struct packet_network *n, const struct message *m, uint32
 static void pull(struct packet_network *n, uint32_t host)
 {
 	struct source *source = &n->sources[host];
-	uint32_t number = source->first, index, left;
+	uint32_t number = source->first, payload_bytes = payload_of(&n->stream), index;
 	struct message *m;
+	uint64_t left_bytes;
 
 	if (number == NONE || source->waits || n->now < source->due_ns)
 		return;
@@ -885,15 +883,15 @@ static void pull(struct packet_network *n, uint32_t host)
 	if (index == NONE)
 		return;
 	m = &n->messages[number];
-	left = m->size_bytes - (uint64_t)source->sent * payload_of(&n->stream) < payload_of(&n->stream) ?
-		       m->size_bytes - (uint64_t)source->sent * payload_of(&n->stream) :
-		       payload_of(&n->stream);
+	left_bytes = m->size_bytes - (uint64_t)source->sent * payload_bytes;
+	if (payload_bytes > left_bytes)
+		payload_bytes = left_bytes;
 	*frame_at(n, index) = (struct frame){
 		.packet = { .kind = NDP_DATA, .flow = number, .sequence = source->sent },
 		.src = host,
 		.dst = m->dst,
 	};
-	n->places[index].length_bytes = n->stream.header_bytes + left;
+	n->places[index].length_bytes = n->stream.header_bytes + payload_bytes;
 	source->waits = 1;
 	source->due_ns = n->now + NS_PER_BYTE_AT_1_BPS * n->places[index].length_bytes / n->stream.rate_bps;
 	schedule(n, source->due_ns, DEADLINE, host, 0);
@@ -1486,23 +1484,25 @@ static uint32_t by_flow(struct packet_network *n, uint32_t node, const struct fr
 			const uint16_t *set)
 {
 	const struct packet_wiring *w = &n->wiring;
-	uint32_t number = node - w->n_hosts, came = NONE, candidate, hashed;
-	int is_of_flow = !frame->of_daemon;
+	uint32_t number = node - w->n_hosts, first = w->first_port[node], came;
+	uint32_t candidate = below(hash_of(n, number, frame), set[0]);
+	uint32_t hashed = first + set[1 + candidate];
+	int is_spine = w->peer[first] >= w->n_hosts;
 
-	if (is_of_flow && !is_host_of(n, node, frame->src))
-		came = n->came[frame - n->frames];
-	candidate = below(hash_of(n, number, frame), set[0]);
-	hashed = w->first_port[node] + set[1 + candidate];
-	if (came != NONE && w->peer[hashed] == n->owners[came] && set[0] > 1)
-		hashed = w->first_port[node] + set[1 + wrap(candidate + 1, set[0])];
-	if (!is_of_flow || set[0] == 1 || came != NONE) {
-		int is_spine = w->peer[w->first_port[node]] >= w->n_hosts;
-
-		if (is_of_flow && is_spine && w->rule.detect)
-			follow_flow(n, node, frame, hashed, 0, came);
+	if (frame->of_daemon)
 		return hashed;
+	if (is_host_of(n, node, frame->src)) {
+		if (set[0] == 1)
+			return hashed;
+		return follow_flow(n, node, frame, hashed, start_port(n, node, frame, set, hashed),
+				   NONE);
 	}
-	return follow_flow(n, node, frame, hashed, start_port(n, node, frame, set, hashed), NONE);
+	came = n->came[frame - n->frames];
+	if (w->peer[hashed] == n->owners[came] && set[0] > 1)
+		hashed = first + set[1 + wrap(candidate + 1, set[0])];
+	if (is_spine && w->rule.detect)
+		follow_flow(n, node, frame, hashed, 0, came);
+	return hashed;
 }
 
 /* Return the output port of `frame` at `node`, a switch, by its table; NONE without a next hop.

@@ -185,7 +185,6 @@ class SimulatedFlows:
     unrouted: packets lost at nodes without a route for them, or in loops.
     ended_s: simulated time of the last event.
     progress: empty unless simulate() was to take samples.
-    arrived_bytes: of each flow that has not the purified transport, at the end; else none.
     statuses: of the daemons of routers, in order of their nodes; none without daemons.
     """
 
@@ -197,7 +196,6 @@ class SimulatedFlows:
     unrouted: int
     ended_s: float
     progress: FlowProgress
-    arrived_bytes: NDArray[np.int64]
     statuses: Sequence[Mapping[str, Any]]
 
     @property
@@ -452,8 +450,6 @@ class Simulation:
         ports = self.network.port_counters()
         table = self.network.ports
         packets = np.array(self.samples, dtype=np.int64).reshape(-1, len(self.delivered_s))
-        has_packets = self.is_tcp or self.is_plain
-        arrived = self.network.delivered_packets() if has_packets else packets[:0]
         return SimulatedFlows(
             self.flows,
             self.delivered_s,
@@ -462,14 +458,9 @@ class Simulation:
             {"node": table.node, "port": table.number, "link": table.link, **as_columns(ports)},
             self.network.unrouted,
             self.network.now_ns / 1e9,
-            FlowProgress(times_s, self._bytes(packets)),
-            self._bytes(arrived),
+            FlowProgress(times_s, np.minimum(packets * self.payload_bytes, self.flows.size_bytes)),
             self.control.statuses() if self.control else (),
         )
-
-    def _bytes(self, packets: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the bytes of so many packets of each flow."""
-        return np.minimum(packets * self.payload_bytes, self.flows.size_bytes)
 
 
 def simulated_transport(text: str) -> Transport:

@@ -135,14 +135,14 @@ def inputs() -> list[bytes]:
 
     They are its own corpus, messages that once did harm, and some messages of daemons.
     """
-    found = [input_of(*message) for message in coverage_corpus()]
+    inputs = [input_of(*message) for message in coverage_corpus()]
     for name in schemes():
         draw = Random(f"1 {name}")
-        found += [
+        inputs += [
             input_of(name, draw.randrange(16), draw.randrange(4), payload)
             for payload in Campaign(name, draw).kept[:100]
         ]
-    return found
+    return inputs
 
 
 class Campaign:

@@ -102,8 +102,8 @@ def test_paths_of_any_graph_are_those_of_networkx(seed):
     graph = RouterGraph.from_edges(np.array(plain.edges), np.ones(14, dtype=np.int64))
     plain = networkx_graph(graph)
     for src in range(14):
-        found = shortest(plain, src) if nx.is_connected(plain) else path_counts(plain, src)
-        expected = [found.get(v, (UNREACHED, 0)) for v in range(14)]
+        counts = shortest(plain, src) if nx.is_connected(plain) else path_counts(plain, src)
+        expected = [counts.get(v, (UNREACHED, 0)) for v in range(14)]
         assert (
             list(zip(graph.distance[src].tolist(), graph.path_count[src].tolist(), strict=True))
             == expected

@@ -95,9 +95,9 @@ def test_hosts_reach_what_is_beyond_the_machine_and_sigkill_leaves_nothing(
         try:
             assert process.stdout
             assert process.stdout.readline() == "up\n"
-            found = next(record for record in run.runs() if record.id == NAME)
-            namespaces = found.journal["namespaces"]
-            assert outside.gateway_namespace(found) in namespaces
+            record = next(known for known in run.runs() if known.id == NAME)
+            namespaces = record.journal["namespaces"]
+            assert outside.gateway_namespace(record) in namespaces
             for name in (MACHINE, BEYOND, "h2"):
                 assert ", 0% packet loss" in run_on_node("h1", "ping", "-c1", "-W5", name).stdout
             h2 = run_on_node("h1", "getent", "hosts", "h2").stdout.split()[0]
@@ -107,7 +107,7 @@ def test_hosts_reach_what_is_beyond_the_machine_and_sigkill_leaves_nothing(
                 assert way("h1", "10.255.9.9") == "", (
                     "packets for the network stay in it, also for unassigned addresses"
                 )
-            ip("-n", found.namespace("h1"), "route", "add", "65.0.0.0/8", "dev", "h1-eth0")
+            ip("-n", record.namespace("h1"), "route", "add", "65.0.0.0/8", "dev", "h1-eth0")
             assert way("h1", "65.1.2.3") == "h1-eth0", "a scheme's own octets stay in it"
         finally:
             process.send_signal(signal.SIGKILL)

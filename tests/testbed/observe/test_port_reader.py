@@ -60,19 +60,15 @@ def test_queues_drops_and_bytes_are_those_that_parsing_finds(
     ping(net, [(0, 1), (3, 4)], count=1)
     fill(net)
     with PortCounterReader(net) as counters:
-        found = wait_until(
-            "a quiet moment", lambda: compare_counters(net, reader, counters, fields)
-        )
+        read = wait_until("a quiet moment", lambda: compare_counters(net, reader, counters, fields))
         row = reader.ports.index((0, 1))
-        assert found.waiting[row] > 10
-        assert found.drops[row] + found.waiting[row] + found.sent_bytes[row] // 1414 == 30
+        assert read.waiting[row] > 10
+        assert read.drops[row] + read.waiting[row] + read.sent_bytes[row] // 1414 == 30
         # a filter more; a device that is set down has no queue any more
         net.fail("h0-h3", silent=True)
         net.fail("h1-h6")
-        found = wait_until(
-            "a quiet moment", lambda: compare_counters(net, reader, counters, fields)
-        )
-        assert found.sent_bytes[reader.ports.index((4, 0))] > 0
+        read = wait_until("a quiet moment", lambda: compare_counters(net, reader, counters, fields))
+        assert read.sent_bytes[reader.ports.index((4, 0))] > 0
     reader.close()
 
 

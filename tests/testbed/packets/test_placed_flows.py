@@ -70,7 +70,7 @@ class Watched:
             watch(name, kind)
 
     def run(self, seconds: float) -> None:
-        self.result = self.simulation.run((), seconds, ())
+        self.result = self.simulation.run((), seconds, (seconds,))
 
     def times(self, kind: str) -> list[int]:
         return [time for time, logged, _, _ in self.log if logged == kind]
@@ -305,6 +305,6 @@ def test_permutations_at_half_the_rate_settle(
     late_moves = [time for time in watched.times("move") if time > 15_000_000]
     assert not late_moves
     assert max(watched.loads().values()) <= 2
-    sent = watched.result.arrived_bytes / PAYLOAD
+    sent = watched.result.progress.arrived_bytes[-1] / PAYLOAD
     # 20 ms at 0.48 of the rate, but for what moves cost at the beginning
     assert sent.min() >= 0.9 * 0.02e9 * 0.48 / FULL_NS

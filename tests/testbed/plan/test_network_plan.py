@@ -19,8 +19,8 @@ def plan_of(spec: str, link: LinkSpec | None = LINK) -> NetworkPlan:
 
 def test_links_of_a_network_have_one_mtu():
     jumbo = replace(LINK, mtu_bytes=9000)
-    made = [line for line in plan_of("star:n=2", jumbo).text() if " type veth " in line]
-    assert all(line.count(" mtu 9000") == 2 for line in made)
+    lines = [line for line in plan_of("star:n=2", jumbo).text() if " type veth " in line]
+    assert all(line.count(" mtu 9000") == 2 for line in lines)
     assert not [line for line in plan_of("star:n=2").text() if " mtu " in line]
     run, topology = RunRecord("demo", 1, Path("/run/weft/demo")), build("fattree:k=4")
     for others in ({"host_link": LINK}, {"own_links": {3: LINK}}):
