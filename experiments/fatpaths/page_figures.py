@@ -41,7 +41,7 @@ def beside_htsim(table: Table) -> list[Row]:
 FIGURES = (
     PageFigure("fatpaths_figures2_11_13", "fatpaths_vs_fattree", {"layers": "9"}),
     PageFigure("fatpaths_figure4", "collisions", {"pattern": "permutation,shuffle"}),
-    PageFigure("fatpaths_figure6", "diversity"),
+    PageFigure("fatpaths_figure6", "diversity", {"hops": "0"}),
     PageFigure(
         "fatpaths_figure9",
         "layered_throughput",
