@@ -15,11 +15,11 @@ from weft.experiments.runner.provenance import code_and_machine
 from weft.experiments.runner.results import Store
 from weft.experiments.runner.sweep import SilentWatcher, remaining, sweep, timed
 from weft.experiments.runner.virtual_runs import default_clock
-from weft.testbed.mininet import mininet_arguments
+from weft.testbed.mininet import mininet_topology
 
 MOST_ROWS = 100
 Given = Scalar | Sequence[Scalar]
-build = mininet_arguments.as_topology  # of a spec, a networkx graph or a Topo; needs no Mininet
+build = mininet_topology.as_topology  # of a spec, a networkx graph or a Topo; needs no Mininet
 
 
 class Rows(list[dict[str, Any]]):

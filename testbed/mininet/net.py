@@ -21,7 +21,8 @@ from mininet.log import output
 from weft.daemons.core.registry import usual
 from weft.testbed.measure.fidelity import PASS, FidelityReport, judged
 from weft.testbed.mininet.bridged_net import BridgedNet, LanLinks
-from weft.testbed.mininet.mininet_arguments import Arguments, as_topology, is_topo, node_parameters
+from weft.testbed.mininet.mininet_arguments import Arguments
+from weft.testbed.mininet.mininet_topology import as_topology, is_topo, node_parameters
 from weft.testbed.mininet.node import Host, LazyShellNode, Link, Port, Switch
 from weft.testbed.network import impair
 from weft.testbed.network.bring_up import RunOptions

@@ -10,7 +10,6 @@ import pytest
 import quick
 
 import weft
-from tests.optional_parts import with_and_without
 from weft.experiments.runner import definition
 
 
@@ -71,8 +70,20 @@ def test_a_process_that_asks_for_none_of_them_imports_none():
     assert done.stdout.split() == ["weft"]
 
 
-@with_and_without("mininet")
-def test_a_networkx_graph_is_a_network_and_needs_no_mininet(part):
+def test_graphs_and_packets_need_no_mininet():
+    """In a process of its own: here a module that imports Mininet is there from other tests."""
+    program = (
+        "import sys; sys.modules['mininet'] = None; import networkx as nx, weft;"
+        "print(weft.build(nx.cycle_graph(5)).servers, weft.run, weft.simulate);"
+        "from weft.experiments.cli import graph_commands, simulate_commands"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("5 ")
+
+
+def test_a_networkx_graph_is_a_network():
     import networkx as nx
 
     topology = weft.build(nx.cycle_graph(5))

@@ -15,7 +15,8 @@ from mininet.nodelib import LinuxBridge
 from mininet.topo import LinearTopo, SingleSwitchTopo, Topo
 from mininet.topolib import TorusTopo, TreeTopo
 
-from weft.testbed.mininet.mininet_arguments import Arguments, graph_of, has_cycle, is_topo
+from weft.testbed.mininet.mininet_arguments import Arguments
+from weft.testbed.mininet.mininet_topology import graph_of, has_cycle, is_topo
 from weft.testbed.mininet.net import Net
 from weft.topologies.core.link import LinkSpec, Mbps
 
