@@ -14,8 +14,11 @@ modules=/usr/lib/uml/modules/$kernel # where the package has them, and modprobe 
 mount -t proc proc /proc
 [ "$virtual" ] || insmod "$modules/kernel/fs/overlayfs/overlay.ko"
 mount -t tmpfs tmpfs /mnt
-mkdir /mnt/upper /mnt/work /mnt/root
-mount -t overlay -o lowerdir=/,upperdir=/mnt/upper,workdir=/mnt/work overlay /mnt/root
+mkdir -p /mnt/upper /mnt/work /mnt/root /mnt/hidden/etc
+# A whiteout hides what networks of the host have there.  A run inside would remove their links, since they lead nowhere
+# here, and each file that is made draws a random number, so all later ones would depend on which networks are up.
+mknod /mnt/hidden/etc/netns c 0 0
+mount -t overlay -o lowerdir=/mnt/hidden:/,upperdir=/mnt/upper,workdir=/mnt/work overlay /mnt/root
 cd /mnt/root
 if [ ! "$virtual" ]; then
 	mkdir -p lib/modules

@@ -13,6 +13,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,8 @@ CLOCK = "print(time.clock_gettime_ns(time.CLOCK_MONOTONIC))"
 CABLE = Path(__file__).with_name("cable.py")
 POLLING = Path(__file__).with_name("polling.py")
 virtual = pytest.mark.virtual
+# of a mount namespace of its own, so that other networks keep theirs
+EMPTY_LINKS = "mkdir -p /etc/netns; mount -t tmpfs tmpfs /etc/netns"
 
 
 def inside(*argv: str, seed: int = 1, syscall_ns: int = 0, status: int = 0) -> str:
@@ -56,6 +59,43 @@ def test_what_is_random_repeats_with_the_seed_and_differs_without():
         "head -c 16 /dev/urandom | sha256sum; date +%s.%N; mktemp --dry-run; echo $$",
     )
     assert inside(*draw, seed=3) == inside(*draw, seed=3) != inside(*draw, seed=4)
+
+
+@virtual
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to change /etc/netns for itself alone")
+def test_networks_that_are_up_outside_change_no_random_numbers():
+    """Their links in /etc/netns lead nowhere inside, where a run would remove them as lost."""
+    inner = """
+        import os
+        from pathlib import Path
+        from weft.testbed.runs import hosts_file
+        hosts_file.unlink_lost(Path("/run/weft"))
+        hosts_file.link(Path("/run/weft/own"), ["weft.own.h0", "weft.own.h1"])
+        for number in range(300):  # random numbers are drawn in blocks
+            Path(f"/tmp/{number}").touch()
+            print(os.urandom(2).hex())
+    """
+    outer = """
+        import sys
+        from weft.testbed.uml import uml
+        sys.exit(uml.run(sys.argv[1:], virtual=uml.VirtualClock()))
+    """
+    program = [*isolated_python(outer), *isolated_python(inner)]
+    without, beside = (
+        subprocess.run(
+            ["unshare", "--mount", "sh", "-ec", f'{outside}; exec "$@"', "sh", *program],
+            check=True,
+            capture_output=True,
+        ).stdout
+        for outside in (EMPTY_LINKS, f"{EMPTY_LINKS}; ln -s /run/weft/up/etc /etc/netns/weft.up.h0")
+    )
+    assert beside == without != b""
+
+
+def isolated_python(program: str) -> list[str]:
+    """Return the command that runs `program` with the weft of this checkout."""
+    root = f"import sys; sys.path.insert(0, {str(uml.PROJECT)!r})\n"
+    return [sys.executable, "-P", "-c", root + textwrap.dedent(program)]
 
 
 @virtual
