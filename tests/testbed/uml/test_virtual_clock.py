@@ -10,10 +10,13 @@ import json
 import os
 import re
 import shutil
+import signal
 import stat
 import subprocess
 import sys
 import textwrap
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -59,6 +62,30 @@ def test_what_is_random_repeats_with_the_seed_and_differs_without():
         "head -c 16 /dev/urandom | sha256sum; date +%s.%N; mktemp --dry-run; echo $$",
     )
     assert inside(*draw, seed=3) == inside(*draw, seed=3) != inside(*draw, seed=4)
+
+
+@virtual
+def test_a_kernel_that_the_host_stops_at_any_moment_does_the_same(monkeypatch):
+    """A busy host does no more: nothing inside runs while the kernel waits for a processor."""
+    program = ("sh", "-c", "for n in $(seq 50); do sleep 0.001; date +%s.%N; echo $$; done")
+    quiet = inside(*program)
+    stops = 0
+
+    class Interrupted(uml.Console):
+        def has_ended(self, wait_ms: int) -> bool:
+            nonlocal stops
+            ended = super().has_ended(1)
+            if not ended and self.kernel is not None:
+                stops += 1
+                with suppress(ProcessLookupError):  # it has ended
+                    signal.pidfd_send_signal(self.kernel, signal.SIGSTOP)
+                    time.sleep(0.002)
+                    signal.pidfd_send_signal(self.kernel, signal.SIGCONT)
+            return ended
+
+    monkeypatch.setattr(uml, "Console", Interrupted)
+    assert inside(*program) == quiet
+    assert stops > 50
 
 
 @virtual
