@@ -19,6 +19,8 @@ from weft.topologies.core.grammar import unknown
 from weft.topologies.recursive.ccrdn import Ccrdn, CcrdnNaming
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from weft.topologies.core.address import Prefix
     from weft.topologies.core.topology import Topology
 
@@ -27,6 +29,7 @@ KERNEL = 0  # number of the rule that leaves the choice to Linux multipath route
 FLOW_HASH = 2  # number of the rule that hashes flows
 RANDOM = 3  # number of the rule that draws a port for each packet
 DAR = 10  # number of the rule that notes flows, which daemons place
+OWN = 13  # number of a rule of another package
 NO_QUEUES = (
     "it chooses by what waits in queues, and links without a rate have none; give "
     "them a rate such as 20mbit"
@@ -46,6 +49,7 @@ class SelectionRule:
     reads_daemons: True if it reads what daemons write beside routes: states, or a table of flows.
     has_detours: True if packets visit another switch on their way, so that all switches need hosts.
     common_seed: True if all switches have one seed, so that their hashes of a flow are equal.
+    code: file with the C function choose() of another package's rule; None for rules of select.h.
     hosts: settings of the hosts' choice among layers, by the names in struct settings of
         testbed/data_plane/layer_choice.h; empty if hosts leave packets as they are.
     """
@@ -57,6 +61,7 @@ class SelectionRule:
     reads_daemons: bool = False
     has_detours: bool = False
     common_seed: bool = False
+    code: Path | None = None
     hosts: Mapping[str, int] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> int:

@@ -23,6 +23,7 @@ from weft.daemons.core.scheme import (
     ECN,
     FLOW_HASH,
     KERNEL,
+    OWN,
     RANDOM,
     RoutedPath,
     Scheme,
@@ -36,6 +37,8 @@ from weft.topologies.core.address import FabricNaming
 from weft.topologies.core.family import IntegerParameter
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from weft.topologies.core.topology import Topology
 
 MOST_SAMPLES = 8
@@ -66,13 +69,14 @@ class ChoiceRule(IntEnum):
     DAR = DAR
     VALIANT = 11
     UGAL = 12
+    OWN = OWN
 
 
 COMPARE_QUEUES = frozenset({ChoiceRule.DRILL, ChoiceRule.TTC, ChoiceRule.SHORTEST, ChoiceRule.UGAL})
 
 
 def _rule_of(base: SelectionRule) -> Callable[[Options], SelectionRule]:
-    compares = base.rule in COMPARE_QUEUES
+    compares = base.compares_queues or base.rule in COMPARE_QUEUES
     return lambda options: replace(
         base, parameters={**base.parameters, **options}, compares_queues=compares
     )
@@ -160,6 +164,32 @@ def balancing(
         selection=Selection(parameters={**own, "ecn": ECN}, rule=rule or _rule_of(base)),
         path=_paths(name, choose),
     )
+
+
+def own_rule(
+    name: str,
+    summary: str,
+    source: str,
+    code: Path,
+    parameters: Mapping[str, IntegerParameter] | None = None,
+    *,
+    compares_queues: bool = True,
+    choose: Choose = to_any,
+) -> Scheme:
+    """Return a scheme of another package, whose switches choose by a C function.
+
+    Args:
+        name: name of the scheme.
+        summary: one line for people.
+        source: paper and section.
+        code: file that defines choose() of testbed/data_plane/own_rule.h.
+        parameters: its own, at most 8, which struct parameters has; and `load` as LOAD, if users
+            may let load_of() return bytes.
+        compares_queues: False if it never calls load_of(), so that links need no rate.
+        choose: shares of the hops when all queues are equally long.
+    """
+    rule = SelectionRule(ChoiceRule.OWN, compares_queues=compares_queues, code=code)
+    return balancing(name, summary, source, rule, parameters, choose=choose)
 
 
 def with_detours(scheme: Scheme) -> Scheme:

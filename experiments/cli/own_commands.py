@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 STARTERS = "weft.experiments.starters"
 PACKAGES = {  # kind -> group of entry points, object of the module, and what to try
     "scheme": ("schemes", "", "weft conform $name"),
+    "rule": ("schemes", "", "weft simulate fattree:k=4 --routing $name"),
     "topology": ("topologies", "", "weft topo $name:n=5 --plot $name.png"),
     "experiment": ("experiments", ":EXPERIMENT", "weft run $name && weft plot $name"),
 }
@@ -30,7 +31,10 @@ NAME = r"[a-z][a-z0-9_]{0,30}"
 def add_commands(commands: Commands) -> None:
     """Add new and conform."""
     parser = add_command(
-        commands, "new", new, "write a package that works: a scheme, topology, experiment or lab"
+        commands,
+        "new",
+        new,
+        "write a package that works: a scheme, rule of switches, topology or experiment; or a lab",
     )
     parser.add_argument("kind", choices=(*PACKAGES, LAB), help=", ".join((*PACKAGES, LAB)))
     parser.add_argument("name", help="lower-case letters, digits and _")
@@ -62,6 +66,7 @@ def new(arguments: Namespace) -> int:
         raise ValueError(f"{folder} is there already: name another folder with --into")
     folder.mkdir(parents=True)
     for file, text in _contents(kind, name).items():
+        (folder / file).parent.mkdir(exist_ok=True)
         (folder / file).write_text(text, encoding="utf-8")
     print(f"{folder}: {', '.join(sorted(path.name for path in folder.iterdir()))}")
     if kind == LAB:
@@ -86,6 +91,7 @@ def _known(kind: str) -> set[str]:
 
     registered: dict[str, Callable[[], Iterable[str]]] = {
         "scheme": registry.schemes,
+        "rule": registry.schemes,
         "topology": modules,
         "experiment": discover,
     }
@@ -95,7 +101,7 @@ def _known(kind: str) -> set[str]:
 def _contents(kind: str, name: str) -> dict[str, str]:
     """Return the text of each file."""
     starters = {"lab.yaml": "lab", "README.md": "lab_text"}
-    values = {"name": name, "kind": kind}
+    values = {"name": name, "kind": kind, "files": f'py-modules = ["weft_{name}"]'}
     if kind != LAB:
         starters = {
             "pyproject.toml": "pyproject",
@@ -103,6 +109,11 @@ def _contents(kind: str, name: str) -> dict[str, str]:
             f"test_{name}.py": f"{kind}_test",
         }
         values["group"], values["object"], _ = PACKAGES[kind]
+    if kind == "rule":  # a package, because a module has no files of its own
+        starters[f"weft_{name}/__init__.py"] = starters.pop(f"weft_{name}.py")
+        starters[f"weft_{name}/{name}.c"] = "rule_code"
+        own = f"weft_{name}"
+        values["files"] = f'packages = ["{own}"]\npackage-data = {{ {own} = ["*.c"] }}'
     text = {file: files(STARTERS) / f"{starter}.txt" for file, starter in starters.items()}
     return {
         file: Template(path.read_text(encoding="utf-8")).substitute(values)

@@ -30,7 +30,7 @@ from weft.daemons.fatpaths.layers import intact_distances
 from weft.daemons.routing import selection
 from weft.daemons.routing.candidates import candidates
 from weft.daemons.transport.packets import TRIMMED, TRIMMED_AT_HOST
-from weft.testbed.data_plane import plane_program, port_programs
+from weft.testbed.data_plane import own_rule, plane_program, port_programs
 from weft.testbed.data_plane.groups import Groups
 from weft.testbed.data_plane.plane_program import COUNTERS, PORT, PRIORITY, PROGRAM
 from weft.testbed.data_plane.plane_tables import PlaneTables
@@ -74,7 +74,11 @@ class DataPlane(Closing):
     """
 
     def __init__(
-        self, net: NetworkHandle, maps: MapSource, queue_reader: str | None, attachable: int | None
+        self,
+        net: NetworkHandle,
+        maps: MapSource,
+        loaded: tuple[str, int] | None,
+        attachable: int | None,
     ) -> None:
         self.net = net
         self._source, self._program = maps, attachable
@@ -82,14 +86,14 @@ class DataPlane(Closing):
         self._layout = plane_program.switch_layout()
         self._ports = maps.map("ports", "=I", PORT.format)
         self._switches = maps.map("switches", "=I", f"={self._layout.size}s")
-        self.queue_reader = queue_reader or self._noted_reader()
+        self.queue_reader, self._code = loaded or self._noted()
         self._counted = CounterMap(maps, "counted", len(COUNTERS.fields))
         self._scheme: tuple[Selection, Mapping[str, int]] | None = None  # as set by this process
 
-    def _noted_reader(self) -> str:
-        """Return the queue reader that the loading process noted in the maps."""
-        (noted,) = self._layout.unpack(*self._switches[self._number(self.switches[0]),])["reader"]
-        return list(plane_program.READERS)[noted]
+    def _noted(self) -> tuple[str, int]:
+        """Return queue reader and checksum of a package's rule, which the loading process noted."""
+        noted = self._layout.unpack(*self._switches[self._number(self.switches[0]),])
+        return list(plane_program.READERS)[noted["reader"][0]], noted["code"][0]
 
     @cached_property
     def groups(self) -> Mapping[int, Groups]:
@@ -120,16 +124,17 @@ class DataPlane(Closing):
             ValueError: `net` is no switch fabric, or there is no such scheme.
             BpfError: the kernel refused the program.
         """
-        registry.rule(spec)
+        rule = registry.rule(spec)
         topology = net.topology
         if not isinstance(topology.naming, FabricNaming):
             raise ValueError(
                 f"{topology.spec} is no switch fabric: its servers forward, by dr for example"
             )
         ports = 1 + max(net.ifindex(node, port) & 0xFFFF for node, port in switch_ports(net))
-        reader, program = plane_program.load(plane_program.entries(topology, ports))
+        reader, program = plane_program.load(plane_program.entries(topology, ports), rule)
         try:
-            plane = cls(net, program, reader, program.program_fd(PROGRAM))
+            loaded = reader, own_rule.checksum(rule)
+            plane = cls(net, program, loaded, program.program_fd(PROGRAM))
             plane._write_ports(trim_bytes)
             plane._begin_generations()
             plane.set_scheme(spec, seed=seed)
@@ -215,6 +220,8 @@ class DataPlane(Closing):
         """
         data_plane, options = registry.data_plane(spec)
         rule = data_plane.rule(options)
+        if rule.code and own_rule.checksum(rule) != self._code:
+            raise ValueError(f"{spec}: the program of this run has another rule; bring it up anew")
         self._check_queues(spec, rule, empty_queues)
         data_plane.check(self.net.topology, options)
         self._scheme = data_plane, options
@@ -267,7 +274,9 @@ class DataPlane(Closing):
         read = selection.digits(naming.layout, first)
         digits = [number for digit in read for number in digit]
         return {
-            **rule.parameters,
+            **own_rule.common_parameters(rule),
+            "own": own_rule.parameters(rule),
+            "code": self._code,
             "rule": int(rule.rule),
             "seed": seed,
             "tier": tier,

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from weft.daemons.core.scheme import SelectionRule
+from weft.testbed.data_plane import own_rule
 from weft.testbed.linux import btf, libbpf
 from weft.testbed.plan.plane_selection import MOST_ROUTES
 from weft.topologies.core.topology import Topology
@@ -123,7 +125,7 @@ def flowlet_bits(switches: int) -> int:
 
 
 # of struct switch_, for every rule
-FIELDS = {"rule", "seed", "tier", "reader", "flowlet_bits", "digits", "hosts", "switches"}
+FIELDS = {"rule", "seed", "tier", "reader", "flowlet_bits", "digits", "hosts", "switches", "code"}
 
 
 def switch_layout() -> btf.StructLayout:
@@ -141,17 +143,24 @@ def switch_layout() -> btf.StructLayout:
     return layout
 
 
-def load(sizes: Mapping[str, int]) -> tuple[str, libbpf.Object]:
+def load(sizes: Mapping[str, int], rule: SelectionRule) -> tuple[str, libbpf.Object]:
     """Load the fastest variant that this kernel takes; return its reader of queue lengths and it.
+
+    Args:
+        sizes: number of entries by map.
+        rule: its code is compiled into the program, if it has any.
 
     Raises:
         BpfError: the kernel takes no variant.
+        ValueError: the rule's code does not compile, or the kernel's verifier refuses it.
     """
     first: libbpf.BpfError | None = None
     for reader, name in READERS.items():
         try:
-            return reader, libbpf.Object(libbpf.DIRECTORY / name, entries=sizes)
+            path = own_rule.program(rule, name) if rule.code else libbpf.DIRECTORY / name
+            return reader, libbpf.Object(path, entries=sizes)
         except libbpf.BpfError as error:
             first = first or error
     assert first
+    own_rule.explain(rule, first)
     raise first

@@ -63,6 +63,8 @@ struct switch_ {
 	__u32 queue;
 	__u32 rest_us; /* for which a flow that was moved, or reported by a spine, is not reported */
 	__u32 switches; /* Valiant, UGAL: switches of the network, if `digits` read them */
+	__u32 code; /* checksum of the rule of another package in this program; 0: none */
+	__u32 own[MOST_PARAMETERS]; /* parameters of that rule, in order of name */
 };
 
 #include "select_maps.h"
@@ -674,6 +676,29 @@ static __always_inline void write_waypoint(struct iphdr *ip, __u32 waypoint)
 	ip->id = id;
 }
 
+#ifdef OWN_RULE
+struct parameters {
+	OWN_PARAMETERS
+};
+#include OWN_RULE
+
+static __always_inline __u32 own_candidate(struct choice *choice)
+{
+	const struct switch_ *settings = choice->settings;
+	__u32 memory = READ_ONCE(choice->memory->turn);
+	struct arrival arrival = {
+		.flow = hash_of(choice, settings->seed),
+		.host = host_of(choice),
+		.memory = memory,
+	};
+	__u32 chosen = choose(choice, choice->n, &arrival, (const void *)settings->own);
+
+	if (arrival.memory != memory)
+		WRITE_ONCE(choice->memory->turn, arrival.memory);
+	return chosen % choice->n;
+}
+#endif
+
 /* Return the candidate for this packet by any rule but DAR and those with detours, for n >= 2. */
 static __always_inline __u32 choose_candidate(struct choice *choice)
 {
@@ -697,6 +722,10 @@ static __always_inline __u32 choose_candidate(struct choice *choice)
 		return next_flowlet(choice);
 	case LBSP:
 		return next_lbsp(choice);
+#ifdef OWN_RULE
+	case OWN:
+		return own_candidate(choice);
+#endif
 	default:
 		return below(draw(choice), choice->n);
 	}

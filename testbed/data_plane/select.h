@@ -2,20 +2,17 @@
 /* Which candidate port of a switch takes a packet: daemons/routing/selection.py in C.
  *
  * The reasons are in the Python file.  This is plain C, so that a test can compare the two.  The
- * including file defines load_of(), the backlog of a candidate, draw(), 32 random bits,
- * candidates_to() and hops_between(); all receive `context` unchanged.
+ * including file defines load_of() and draw() of own_rule.h, candidates_to() and hops_between(); all
+ * receive `context` unchanged.
  */
 #pragma once
-#include "hash.h"
+#include "own_rule.h"
 
 #define DIGITS 4       /* of a destination's address that a switch reads */
 #define MOST_SAMPLES 8 /* of DRILL */
-#define MOST_CANDIDATES 64
 #define MOST_DETOURS 4 /* of UGAL */
 #define NO_SAMPLE 0xffffffffffffffff
 
-static __always_inline __u32 load_of(void *context, __u32 candidate);
-static __always_inline __u32 draw(void *context);
 /* Let load_of() concern the candidates towards switch `waypoint` - 1, or towards the destination if
  * it is 0; return their number, 0 without a route. */
 static __always_inline __u32 candidates_to(void *context, __u32 waypoint);
@@ -38,7 +35,8 @@ enum rule {
 	LBSP,
 	DAR,
 	VALIANT,
-	UGAL
+	UGAL,
+	OWN /* of another package: choose() */
 };
 
 /* Where a flow begins (DAR): the words of `start` in daemons/dar/scheme.py.  LIMITED: daemons then move

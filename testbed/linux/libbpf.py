@@ -32,7 +32,6 @@ MAP_INFO = struct.Struct("=6I16s")
 INFORMATION = 1  # libbpf's levels: 0 warning, 1 information, 2 debugging
 RING_BUFFER = 27  # BPF_MAP_TYPE_RINGBUF
 LAST_LINES = 8  # of libbpf's messages, quoted in an error
-LINE_BYTES = 1 << 16  # the verifier's log is one message
 
 _Printer = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
 _Reader = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
@@ -40,7 +39,12 @@ _loading = allocate_lock()  # libbpf has one printer for all threads
 
 
 class BpfError(OSError):
-    """Failure to load or attach a program, with the messages of libbpf and the verifier."""
+    """Failure to load or attach a program, with the messages of libbpf and the verifier.
+
+    log: all lines of these messages.
+    """
+
+    log: Sequence[str] = ()
 
 
 _POINTER, _INT, _U32, _TEXT = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_char_p
@@ -457,9 +461,10 @@ def listening() -> Iterator[list[str]]:
 
     def collect(level: int, form: bytes, arguments: int) -> int:
         if level <= INFORMATION:
-            buffer = ctypes.create_string_buffer(LINE_BYTES)
-            libc.vsnprintf(buffer, ctypes.c_size_t(LINE_BYTES), form, ctypes.c_void_p(arguments))
-            messages.extend(buffer.value.decode(errors="replace").splitlines())
+            text = ctypes.c_char_p()
+            if libc.vasprintf(ctypes.byref(text), form, ctypes.c_void_p(arguments)) >= 0:
+                messages.extend((text.value or b"").decode(errors="replace").splitlines())
+                libc.free(text)
         return 0
 
     printer = _Printer(collect)
@@ -475,4 +480,6 @@ def error(what: str, messages: Sequence[str] = ()) -> BpfError:
     """Return the error of the last call, with the messages of libbpf if there are any."""
     code = ctypes.get_errno()
     words = " | ".join(line.strip() for line in messages[-LAST_LINES:] if line.strip())
-    return BpfError(code, f"{what}: {words or os.strerror(code)}")
+    failure = BpfError(code, f"{what}: {words or os.strerror(code)}")
+    failure.log = [line.strip() for line in messages]
+    return failure

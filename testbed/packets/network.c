@@ -1240,6 +1240,40 @@ static uint32_t next_flowlet(struct choice *choice, uint32_t number, const struc
 	return entry->candidate;
 }
 
+/* As in ../data_plane/own_rule.c. */
+struct call {
+	void *context;
+	uint32_t (*load_of)(void *context, uint32_t candidate);
+	uint32_t (*draw)(void *context);
+	uint32_t n;
+};
+
+static uint32_t load_of_candidate(void *context, uint32_t candidate)
+{
+	return load_of(context, candidate);
+}
+
+static uint32_t draw_bits(void *context)
+{
+	return draw(context);
+}
+
+static uint32_t own_candidate(struct choice *choice, uint32_t number, const struct frame *frame,
+			      struct set_memory *memory, uint32_t hops)
+{
+	struct packet_network *n = choice->network;
+	struct call call = { choice, load_of_candidate, draw_bits, hops };
+	struct arrival arrival = {
+		.flow = hash_of(n, number, frame),
+		.host = host_of(n, number, frame),
+		.memory = memory->turn,
+	};
+	uint32_t chosen = n->wiring.choose(&call, &arrival, n->wiring.rule.own);
+
+	memory->turn = arrival.memory;
+	return chosen;
+}
+
 /* Return the candidate for a packet at switch `number`, as select.bpf.c does (choose_candidate()).
  *
  * random: in [0, 1). */
@@ -1272,6 +1306,8 @@ static uint32_t choose_candidate(struct packet_network *n, uint32_t number,
 		return winner;
 	case FLOWLET:
 		return next_flowlet(&choice, number, frame, hops);
+	case OWN:
+		return own_candidate(&choice, number, frame, memory, hops);
 	default:
 		return shortest(&choice, hops);
 	}

@@ -35,7 +35,13 @@ struct packet_rule {
 	uint32_t queue;
 	uint32_t rest_us;
 	uint32_t frame_bytes; /* of a full packet */
+	uint32_t own[8]; /* OWN: parameters, in order of name */
 };
+
+/* The rule of another package: own_rule() of ../data_plane/own_rule.c. */
+struct call;
+struct arrival;
+typedef uint32_t packet_choose(struct call *call, struct arrival *arrival, const uint32_t *parameters);
 
 /* A kind of link.
  *
@@ -82,7 +88,7 @@ struct packet_link {
  *
  * addresses: of hosts, IPv4.  digits: that a switch reads of a destination's address, DIGITS of
  * ../data_plane/select.h's struct digit for each switch.  distances: hops between two switches, shape
- * (n_switches, n_switches), for rules with detours, else 0. */
+ * (n_switches, n_switches), for rules with detours, else 0.  choose: of the rule OWN, else 0. */
 struct packet_wiring {
 	const uint32_t *first_port;
 	const uint32_t *peer;
@@ -99,6 +105,7 @@ struct packet_wiring {
 	uint32_t n_hop_sets; /* numbers in hop_sets */
 	uint32_t layers;
 	struct packet_rule rule;
+	packet_choose *choose;
 };
 
 /* Layers of TCP's hosts: first layer of a flow, 0 or at random; a packet after a gap, or after a

@@ -22,6 +22,8 @@ from weft.daemons.fatpaths.layers import RouterArrays, distances, everything, in
 from weft.daemons.routing import selection
 from weft.daemons.transport.parameters import Parameters
 from weft.daemons.transport.results import Delivered, EndpointCounters, Finished
+from weft.testbed.data_plane import own_rule
+from weft.testbed.data_plane.own_rule import MOST_PARAMETERS
 from weft.testbed.traffic import ndp_library
 from weft.testbed.traffic.ndp_library import CCounters, CEvent, CParameters
 from weft.topologies.core.address import FabricNaming
@@ -238,12 +240,14 @@ LookUp = CFUNCTYPE(c_int, c_uint32, c_uint32, c_uint32, c_uint32, POINTER(Packet
 class SwitchRule(Structure):
     """Choice of switches among next hops: struct packet_rule."""
 
-    _fields_ = tuple(
-        (name, c_uint32)
-        for name in (
-            *("rule", "seed", "load", "d", "m", "delta", "tie", "gap_us", "alike"),
-            *("elephant_kb", "start", "key", "detect", "queue", "rest_us", "frame_bytes"),
-        )
+    _fields_ = (
+        *(
+            (name, c_uint32)
+            for name in ("rule", "seed", "load", "d", "m", "delta", "tie", "gap_us")
+        ),
+        *((name, c_uint32) for name in ("alike", "elephant_kb", "start", "key", "detect", "queue")),
+        *((name, c_uint32) for name in ("rest_us", "frame_bytes")),
+        ("own", c_uint32 * MOST_PARAMETERS),
     )
 
     @classmethod
@@ -254,13 +258,15 @@ class SwitchRule(Structure):
         """
         if rule.reads_daemons and rule.rule != DAR:
             raise ValueError("simulated switches carry no rule that reads states of daemons")
-        own = {"rule", "seed", "alike", "frame_bytes"}
+        own = {"rule", "seed", "alike", "frame_bytes", "own"}
         names = [field[0] for field in cls._fields_]
         values = {name: rule[name] for name in names if name not in own}
         common = rule.common_seed
-        return cls(
+        fields = cls(
             rule=rule.rule, seed=seed & WORD, alike=common, frame_bytes=frame_bytes, **values
         )
+        fields.own[:] = own_rule.parameters(rule)
+        return fields
 
 
 class CWiring(Structure):
@@ -282,6 +288,7 @@ class CWiring(Structure):
         ("n_hop_sets", c_uint32),
         ("layers", c_uint32),
         ("rule", SwitchRule),
+        ("choose", c_void_p),
     )
 
 
@@ -527,6 +534,8 @@ class PacketNetwork:
         if next_hops:
             self._add_tables(wiring, next_hops)
             wiring.rule = SwitchRule.of(next_hops.rule, seed, frame_bytes)
+            if next_hops.rule.code:
+                wiring.choose = own_rule.function(next_hops.rule)
         return wiring
 
     def _add_tables(self, wiring: CWiring, next_hops: NextHops) -> None:
