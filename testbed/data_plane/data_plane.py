@@ -220,9 +220,7 @@ class DataPlane(Closing):
         """
         data_plane, options = registry.data_plane(spec)
         rule = data_plane.rule(options)
-        if rule.code and own_rule.checksum(rule) != self._code:
-            raise ValueError(f"{spec}: the program of this run has another rule; bring it up anew")
-        self._check_queues(spec, rule, empty_queues)
+        self._check_rule(spec, rule, empty_queues)
         data_plane.check(self.net.topology, options)
         self._scheme = data_plane, options
         seeds = {
@@ -243,7 +241,9 @@ class DataPlane(Closing):
                 pending[number,] = (0,)  # not read without states
         return seeds
 
-    def _check_queues(self, spec: str, rule: SelectionRule, empty_queues: bool) -> None:
+    def _check_rule(self, spec: str, rule: SelectionRule, empty_queues: bool) -> None:
+        if rule.code and own_rule.checksum(rule) != self._code:
+            raise ValueError(f"{spec}: the program of this run has another rule; bring it up anew")
         if self.queue_reader == "none" and rule.asks_queues:
             raise ValueError(
                 f"{spec}: this kernel does not show its queues, since it has no BTF; take "

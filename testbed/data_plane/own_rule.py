@@ -47,8 +47,8 @@ PLACE = re.compile(
 UNDEFINED = re.compile(r"undefined reference to .(\w+)")
 STATE = re.compile(r"(cur|old) state:|[;\d]")  # of the verifier's log: no reason
 
-Load = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_void_p, ctypes.c_uint32)
-Draw = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_void_p)
+LoadCall = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_void_p, ctypes.c_uint32)
+DrawCall = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_void_p)
 
 
 class Arrival(ctypes.Structure):
@@ -62,8 +62,8 @@ class RuleCall(ctypes.Structure):
 
     _fields_ = (
         ("context", ctypes.c_void_p),
-        ("load_of", Load),
-        ("draw", Draw),
+        ("load_of", LoadCall),
+        ("draw", DrawCall),
         ("n", ctypes.c_uint32),
     )
 
@@ -183,7 +183,10 @@ def choose(
         ValueError: as of _own_rule().
     """
     call = RuleCall(
-        None, Load(lambda _, candidate: loads[candidate]), Draw(lambda _: next(draws)), len(loads)
+        None,
+        LoadCall(lambda _, candidate: loads[candidate]),
+        DrawCall(lambda _: next(draws)),
+        len(loads),
     )
     arrival = Arrival(flow, host, memory)
     values = (ctypes.c_uint32 * MOST_PARAMETERS)(*parameters(rule))

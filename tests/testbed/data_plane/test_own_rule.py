@@ -225,6 +225,6 @@ def test_the_verifier_s_reason_is_said(own: Callable[[str], Path], fabric: Runni
     code = own(ENDLESS)
     with pytest.raises(ValueError, match="the kernel's verifier refuses choose") as refused:
         DataPlane.load(fabric, "own")
-    assert str(refused.value).startswith(f"{code}:5: the kernel's")
+    assert str(refused.value).startswith(f"{code}:4: the kernel's")
     assert "infinite loop" in str(refused.value)
     assert "\n" not in str(refused.value)
