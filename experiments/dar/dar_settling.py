@@ -5,6 +5,9 @@ fit it, so at 20.8 Gbit/s flows move as long as there are messages; at 19.2 Gbit
 each permutation.  At these rates all hosts go from one permutation to the next within a packet or
 two.  A permutation is settled when the last flow has moved before the next begins.
 
+On the engine `packet` the real daemons move the flows of simulated packets (dar_table.py), and are
+asked for their moves every PACKET_SLOTS packet times or more often.
+
 On the engine `fabric` the daemons move the flows, on wires in memory, and `period_slots` packet
 times are a period of theirs, 10 ms.  On the engine `kernel` the messages are flows of TCP through
 links of `kernel_mbps`; hosts begin a permutation together, and pause a quarter of a message's time
@@ -14,6 +17,7 @@ sent.  Times are those of packets of the parameters.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -23,7 +27,7 @@ import numpy as np
 from weft.daemons.simulator.simulator import Simulator
 from weft.experiments.dar import clos_messages, clos_run, columns
 from weft.experiments.dar.clos_messages import ClosOutcome
-from weft.experiments.dar.dar_table import AXES, VARIED, check, looks, outcome
+from weft.experiments.dar.dar_table import AXES, VARIED, check, looks, outcome, simulation
 from weft.experiments.dar.settings import (
     SCHEMES,
     daemon_options,
@@ -44,6 +48,7 @@ from weft.experiments.engines.arrays import Ints, int_zeros
 from weft.experiments.report.panels import Curves, exploded, extremes, melted, number_of
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
 from weft.experiments.runner.parameters import Word, swept
+from weft.testbed.packets.simulation import SimulatedFlows
 from weft.topologies.core.grammar import unparse
 
 DRAWN_US = 450  # of the beginning of a run
@@ -53,6 +58,7 @@ STEPS_SLOTS = 8  # most difference in length of permutations if hosts are in ste
 PAUSE_FRACTION = 0.25  # of a message's time, on the kernel
 LATE_US = 5  # after which a message is late
 MOST_LATE = 0.02  # of the messages, if hosts are in step
+PACKET_SLOTS = 3
 RESOLVED = tuple(name for name, scheme in SCHEMES.items() if scheme.detect)
 
 
@@ -125,29 +131,56 @@ def by_daemons(run: Run) -> SettlingMoves:
             simulator.run_for(slot_s)
             statuses = map(simulator.status, leaves)
             totals.append([status["moves"] + status["swaps"] for status in statuses])
-    return by_period(np.diff(np.transpose(totals)), (length, length), 1, slots_of_10_us(run))
+    moves, began = np.diff(np.transpose(totals)), np.arange(count) * length
+    return by_time(moves, 1, began, slots_of_10_us(run))
 
 
-def by_period(
-    moves: Ints, lengths: tuple[int, int], slots_each: int, per: int, **fields: Any
+def by_time(
+    moves: Ints, slots_each: int, began: Ints, per: int, pause: int = 0, **fields: Any
 ) -> SettlingMoves:
-    """Return the moves of permutations that begin one after the other.
+    """Return the moves of permutations.
 
-    moves: by leaf and period of `slots_each` slots.
-    lengths: periods of a permutation, and those at its beginning in which messages are sent.
+    moves: by leaf and time of `slots_each` slots; the last permutation ends with them.
+    began: slot in which each permutation began, the first of them 0.
+    per: slots of a period of reroutes.
+    pause: slots at the end of each permutation whose moves do not count.
     """
-    length, sending = lengths
-    count = moves.shape[1] // length
-    moved = int_zeros(count, 2)
-    for number, counts in enumerate(moves.sum(axis=0).reshape(count, length)[:, :sending]):
-        last = np.flatnonzero(counts)
-        if len(last):
-            moved[number] = counts.sum(), (number * length + last[-1] + 1) * slots_each - 1
-    edges = np.arange(0, moves.shape[1], per // slots_each)
-    reroutes = np.add.reduceat(moves, edges, axis=1)
-    began = np.arange(count) * length * slots_each
-    pause = (length - sending) * slots_each
-    return SettlingMoves(began, moved, reroutes, moves.shape[1] * slots_each, pause, **fields)
+    ends = np.arange(1, moves.shape[1] + 1) * slots_each
+    number = np.searchsorted(began, ends - 1, "right") - 1
+    sending = ends <= np.append(began, ends[-1])[number + 1] - pause
+    counts = np.where(sending, moves.sum(axis=0), 0)
+    moved = int_zeros(len(began), 2)
+    np.add.at(moved[:, 0], number, counts)
+    np.maximum.at(moved[:, 1], number, np.where(counts > 0, ends - 1, 0))
+    reroutes = np.add.reduceat(moves, np.arange(0, moves.shape[1], per // slots_each), axis=1)
+    return SettlingMoves(began, moved, reroutes, int(ends[-1]), pause, **fields)
+
+
+def on_packets(run: Run) -> SettlingMoves:
+    """Return the moves of the daemons beside simulated packets."""
+    beside, slot_s = simulation(run), slot_us(run) / 1e6
+    leaves, totals = size(run.text("topology"))[1], []
+
+    def look() -> None:
+        statuses = beside.statuses()[:leaves]
+        totals.append([status["moves"] + status["swaps"] for status in statuses])
+
+    end, per = slots(run, "time_us"), slots_of_10_us(run)
+    each = math.gcd(PACKET_SLOTS, per)
+    edges = range(0, end + 1, each)
+    beside.acts += [(edge * slot_s, look) for edge in edges]
+    done = beside.run((), end * slot_s, ())
+    moves = np.diff(np.transpose(totals))
+    began = np.arange(0, edges[-1], message_slots(run)).astype(int)
+    return by_time(moves, each, began, per, late_fraction=late_ends(run, done))
+
+
+def late_ends(run: Run, done: SimulatedFlows) -> float:
+    """Return the share of messages that arrived LATE_US after their host could have sent them."""
+    number = np.arange(len(done.delivered_s)) // run.topology.servers
+    due_s = done.flows.start_s + (number + 1) * message_slots(run) * slot_us(run) / 1e6
+    over = due_s + LATE_US / 1e6 < run.number("time_us") / 1e6
+    return float((~(done.delivered_s <= due_s + LATE_US / 1e6))[over].mean())
 
 
 def on_kernel(run: Run) -> SettlingMoves:
@@ -162,9 +195,8 @@ def on_kernel(run: Run) -> SettlingMoves:
     done = clos_messages.carry_out(plan, partial(clos_messages.watch_moves, per * slot_s))
     watched = done.watched[: count * periods]
     moves = np.pad(np.array(watched).T, ((0, 0), (0, count * periods - len(watched))))
-    return by_period(
-        moves, (periods, sending), per, per, late_fraction=late_begins(run, done), done=done
-    )
+    began, pause = np.arange(count) * periods * per, (periods - sending) * per
+    return by_time(moves, per, began, per, pause, late_fraction=late_begins(run, done), done=done)
 
 
 def late_begins(run: Run, done: ClosOutcome) -> float:
@@ -173,7 +205,7 @@ def late_begins(run: Run, done: ClosOutcome) -> float:
     return float((late_s / kernel_slot_s(run) * slot_us(run) > LATE_US).mean())
 
 
-ENGINES = {"graph": in_model, "fabric": by_daemons, "kernel": on_kernel}
+ENGINES = {"graph": in_model, "packet": on_packets, "fabric": by_daemons, "kernel": on_kernel}
 
 
 def measure(run: Run) -> Result:
@@ -237,7 +269,7 @@ EXPERIMENT = Experiment(
     name="dar_settling",
     question="When do leaves under DAR stop moving flows?",
     source="DAR, section 5.2, figure 13",
-    engines=("graph", "fabric", "kernel"),
+    engines=("graph", "packet", "fabric", "kernel"),
     axes={
         **swept(
             AXES,

@@ -251,7 +251,7 @@ def on_packets(run: Run) -> Result:
     """Return the columns of simulated packets, which real daemons of DAR place."""
     begin_s, end_s = run.number("skipped_us") / 1e6, run.number("time_us") / 1e6
     begins_s = begin_s, (begin_s + end_s) / 2
-    done = simulated(run, (*begins_s, end_s))
+    done = simulation(run).run((), end_s, (*begins_s, end_s))
     begins = np.array(begins_s) * 1e6 / slot_us(run)
     counted = clos_run.together(done.statuses) if scheme(run).detect else {}
     begun = max(1, int((done.progress.arrived_bytes[-1] > 0).sum()))
@@ -284,8 +284,8 @@ def payload(run: Run) -> int:
     return run.integer("packet_bytes") - DATAGRAM_BYTES
 
 
-def simulated(run: Run, sampled_s: Sequence[float]) -> SimulatedFlows:
-    """Return what becomes of messages that hosts send one after the other, at their own pace."""
+def simulation(run: Run) -> Simulation:
+    """Return simulated messages, which hosts send one after the other at their own pace."""
     settings, link_bps = switches(run), round(1e9 * run.number("link_gbps"))
     mtu_bytes = run.integer("packet_bytes") - ETHERNET_BYTES
     link = LinkSpec(rate_bps=link_bps, queue_packets=settings.room_packets, mtu_bytes=mtu_bytes)
@@ -296,7 +296,7 @@ def simulated(run: Run, sampled_s: Sequence[float]) -> SimulatedFlows:
         node_ns=settings.node_ns,
     )
     pace = f"rate_mbps={round(1e-6 * rate(run) * link_bps)},skip_us={run.number('skipped_us'):.0f}"
-    simulation = Simulation(
+    return Simulation(
         run.topology,
         spec_on_packets(run),
         messages_in_turn(run),
@@ -306,7 +306,6 @@ def simulated(run: Run, sampled_s: Sequence[float]) -> SimulatedFlows:
         run.seed,
         daemons=bool(scheme(run).detect),
     )
-    return simulation.run((), run.number("time_us") / 1e6, sampled_s)
 
 
 def messages_in_turn(run: Run) -> PacketFlows:

@@ -286,7 +286,12 @@ def simulate(
 
 
 class Simulation:
-    """One simulation; see simulate()."""
+    """One simulation; see simulate().
+
+    Attributes:
+        control: the daemons.
+        acts: calls of an observer, each at a time in seconds.
+    """
 
     def __init__(
         self,
@@ -306,6 +311,7 @@ class Simulation:
         self.is_tcp, self.is_plain = hosts.name == "tcp", hosts.name == "plain"
         self.delivered_s = np.full(len(flows.src), np.nan)
         self.arrived_bytes, self.samples = 0, Samples()
+        self.acts: list[tuple[float, Callable[[], None]]] = []
         self.payload_bytes = frame_bytes - (DATAGRAM_BYTES if self.is_plain else TCP_HEADER_BYTES)
         check_memory(topology, flows, frame_bytes if self.is_tcp else 0)
         check_forwarding(topology, scheme, hosts.name, daemons=daemons)
@@ -356,8 +362,7 @@ class Simulation:
         def tell() -> None:
             watch(self.arrived_bytes / all_bytes, self.network.now_ns / 1e9)
 
-        acts = self._acts(faults)
-        acts += [(time_s, self._sample) for time_s in sampled_s]
+        acts = [*self.acts, *self._acts(faults), *((time_s, self._sample) for time_s in sampled_s)]
         for at_s, act in [*sorted(acts, key=itemgetter(0)), (math.inf, lambda: None)]:
             until_s = min(at_s, deadline_s)
             if self.control:
@@ -367,6 +372,10 @@ class Simulation:
                 break
             act()
         return self._outcome(np.array(sampled_s[: len(self.samples)]))
+
+    def statuses(self) -> Sequence[Mapping[str, Any]]:
+        """Return those of the daemons, as in SimulatedFlows."""
+        return self.control.statuses() if self.control else ()
 
     def _begin(self) -> None:
         """Schedule all flows, and route them; ValueError if one has no route."""
@@ -459,7 +468,7 @@ class Simulation:
             self.network.unrouted,
             self.network.now_ns / 1e9,
             FlowProgress(times_s, np.minimum(packets * self.payload_bytes, self.flows.size_bytes)),
-            self.control.statuses() if self.control else (),
+            self.statuses(),
         )
 
 

@@ -22,7 +22,7 @@ SMALL = {
 def test_the_last_move_of_a_permutation_is_at_the_end_of_its_period():
     # three permutations of four periods of 24 slots
     reroutes = np.array([[0, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 5]])
-    moves = dar_settling.by_period(reroutes, (4, 4), 24, 24)
+    moves = dar_settling.by_time(reroutes, 24, np.array([0, 96, 192]), 24)
     assert moves.moved.tolist() == [[3, 71], [0, 0], [5, 287]]
     took, moved, length = moves.finished()
     assert (took.tolist(), moved.tolist(), length.tolist()) == ([72, 0], [3, 0], [96, 96])
@@ -31,10 +31,38 @@ def test_the_last_move_of_a_permutation_is_at_the_end_of_its_period():
 def test_moves_after_the_last_message_do_not_count():
     # two permutations of four periods of 24 slots, the last of which is a pause
     reroutes = np.array([[1, 0, 0, 6, 0, 0, 2, 4]])
-    moves = dar_settling.by_period(reroutes, (4, 3), 24, 24)
+    moves = dar_settling.by_time(reroutes, 24, np.array([0, 96]), 24, 24)
     assert moves.moved.tolist() == [[1, 23], [2, 167]]
     took, moved, length = moves.finished()
     assert (took.tolist(), moved.tolist(), length.tolist()) == ([24], [1], [72])
+
+
+def test_moves_belong_to_the_permutation_that_is_under_way():
+    # two leaves that were asked every three slots; permutations begin where a message does
+    moves = np.array([[0, 2, 1, 0, 0, 3], [1, 0, 0, 0, 0, 0]])
+    settling = dar_settling.by_time(moves, 3, np.array([0, 7, 14]), 6)
+    assert settling.moved.tolist() == [[3, 5], [1, 8], [3, 17]]
+    assert settling.reroutes.tolist() == [[2, 1, 3], [1, 0, 0]]
+    took, moved, length = settling.finished()
+    assert (took.tolist(), moved.tolist(), length.tolist()) == ([6, 2], [3, 1], [7, 7])
+
+
+def test_permutations_of_simulated_packets_settle():
+    """Each move that daemons have counted is one of the permutations, or of the last beginning."""
+    cell = SMALL | {"topology": "clos:n=8,r=8,m=8", "scheme": "dar", "preset": "published"}
+    run = one(dar_settling, **cell, engine="packet", time_us=110.0)
+    moves = dar_settling.on_packets(run)
+    beside = dar_table.simulation(run)
+    beside.run((), 110e-6, ())
+    leaves = beside.statuses()[:8]
+    assert moves.reroutes.sum(axis=1).tolist() == [
+        status["moves"] + status["swaps"] for status in leaves
+    ]
+    assert moves.moved[:, 0].sum() == moves.reroutes.sum() > 0
+    assert moves.late_fraction == 0
+    assert np.diff(moves.began).tolist() == [66, 67, 67, 66]
+    full = one(dar_settling, **cell | {"host_gbps": 40.0}, engine="packet", time_us=300.0)
+    assert dar_settling.on_packets(full).late_fraction > 0.1
 
 
 def test_what_follows_a_message_is_the_hosts_next_one():
