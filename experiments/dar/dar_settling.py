@@ -18,6 +18,7 @@ sent.  Times are those of packets of the parameters.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -129,10 +130,14 @@ def by_daemons(run: Run) -> SettlingMoves:
             flows.begin(src, dst, number)
         for _ in range(length):
             simulator.run_for(slot_s)
-            statuses = map(simulator.status, leaves)
-            totals.append([status["moves"] + status["swaps"] for status in statuses])
+            totals.append(moves_of(map(simulator.status, leaves)))
     moves, began = np.diff(np.transpose(totals)), np.arange(count) * length
     return by_time(moves, 1, began, slots_of_10_us(run))
+
+
+def moves_of(statuses: Iterable[Mapping[str, Any]]) -> list[int]:
+    """Return how often each daemon has moved a flow."""
+    return [status["moves"] + status["swaps"] for status in statuses]
 
 
 def by_time(
@@ -162,14 +167,13 @@ def on_packets(run: Run) -> SettlingMoves:
     leaves, totals = size(run.text("topology"))[1], []
 
     def look() -> None:
-        statuses = beside.statuses()[:leaves]
-        totals.append([status["moves"] + status["swaps"] for status in statuses])
+        totals.append(moves_of(beside.statuses()[:leaves]))
 
     end, per = slots(run, "time_us"), slots_of_10_us(run)
     each = math.gcd(PACKET_SLOTS, per)
     edges = range(0, end + 1, each)
-    beside.acts += [(edge * slot_s, look) for edge in edges]
-    done = beside.run((), end * slot_s, ())
+    looks = [(edge * slot_s, look) for edge in edges]
+    done = beside.run((), end * slot_s, (), looks=looks)
     moves = np.diff(np.transpose(totals))
     began = np.arange(0, edges[-1], message_slots(run)).astype(int)
     return by_time(moves, each, began, per, late_fraction=late_ends(run, done))

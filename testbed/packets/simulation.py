@@ -286,12 +286,7 @@ def simulate(
 
 
 class Simulation:
-    """One simulation; see simulate().
-
-    Attributes:
-        control: the daemons.
-        acts: calls of an observer, each at a time in seconds.
-    """
+    """One simulation; see simulate()."""
 
     def __init__(
         self,
@@ -311,7 +306,6 @@ class Simulation:
         self.is_tcp, self.is_plain = hosts.name == "tcp", hosts.name == "plain"
         self.delivered_s = np.full(len(flows.src), np.nan)
         self.arrived_bytes, self.samples = 0, Samples()
-        self.acts: list[tuple[float, Callable[[], None]]] = []
         self.payload_bytes = frame_bytes - (DATAGRAM_BYTES if self.is_plain else TCP_HEADER_BYTES)
         check_memory(topology, flows, frame_bytes if self.is_tcp else 0)
         check_forwarding(topology, scheme, hosts.name, daemons=daemons)
@@ -351,10 +345,12 @@ class Simulation:
         deadline_s: float,
         sampled_s: Sequence[float],
         watch: FlowWatch = lambda share, now_s: None,
+        looks: Iterable[tuple[float, Callable[[], None]]] = (),
     ) -> SimulatedFlows:
         """Send all flows, and return what became of them; see simulate().
 
         sampled_s: times of samples, in order.
+        looks: times in seconds, and what to call then.
         """
         self._begin()
         all_bytes = int(self.flows.size_bytes.sum())
@@ -362,7 +358,7 @@ class Simulation:
         def tell() -> None:
             watch(self.arrived_bytes / all_bytes, self.network.now_ns / 1e9)
 
-        acts = [*self.acts, *self._acts(faults), *((time_s, self._sample) for time_s in sampled_s)]
+        acts = [*looks, *self._acts(faults), *((time_s, self._sample) for time_s in sampled_s)]
         for at_s, act in [*sorted(acts, key=itemgetter(0)), (math.inf, lambda: None)]:
             until_s = min(at_s, deadline_s)
             if self.control:
