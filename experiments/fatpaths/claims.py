@@ -979,7 +979,8 @@ CLOUD = (
         0.5,
         tcp("long_p99_ms", 0.6, {"rho": 1.0}),
         ours="a model of Linux' TCP, " + TEN_MS,
-        apart=LINUX_TCP,
+        apart="The paper's TCP is INET's Reno; ours recovers from losses as Linux does, which "
+        "shortens the tail of flows on shortest paths, too.",
     ),
     *(
         Claim(
