@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from weft.daemons.core.scheme import SelectionRule
-from weft.testbed.data_plane import own_rule
 from weft.testbed.linux import btf, libbpf
 from weft.testbed.plan.plane_selection import MOST_ROUTES
 from weft.topologies.core.topology import Topology
@@ -154,6 +153,8 @@ def load(sizes: Mapping[str, int], rule: SelectionRule) -> tuple[str, libbpf.Obj
         BpfError: the kernel takes no variant.
         ValueError: the rule's code does not compile, or the kernel's verifier refuses it.
     """
+    from weft.testbed.data_plane import own_rule  # compilers, which daemons do without
+
     first: libbpf.BpfError | None = None
     for reader, name in READERS.items():
         try:
