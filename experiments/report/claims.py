@@ -49,6 +49,7 @@ from enum import Enum
 from functools import cache, cached_property
 from importlib import import_module
 from itertools import chain
+from operator import sub, truediv
 from statistics import mean, median
 from typing import NamedTuple
 
@@ -71,6 +72,7 @@ TITLES = ("name", "claim", "verdict", "paper", "agrees if", "ours", "n", "size a
 
 Where = Mapping[str, Scalar | tuple[Scalar, ...]]
 RowsOf = Callable[[Iterable[Run]], list[Row]]
+ErrorOf = Callable[[Row, str], float]
 
 
 class Form(Enum):
@@ -124,12 +126,14 @@ class Query:
     statistic: mean over the seeds, which has an interval; max, min or median of the cells' means,
         with the interval of that cell (a median is of an odd number of cells); or sum over all
         rows.
+    less: figure of the same cells that is subtracted, such as another gain.
     per: figure of the same cells by which this one is divided, such as a gain by another gain.
     bins: first and last entry of a column that is a list of shares, and the step between them;
         their sum is the value.  Without it the entries of a list are repetitions; a ratio divides
         entry by entry.
     entries: the entries of a list are cells of their own, such as sizes of flows.
-    sampled: a run is a random sample: its interval is that of its standard errors, columns se_*.
+    error: a run is a random sample: returns the standard error of a column of its row.  It gives
+        the interval of a cell with one run.
     """
 
     experiment: str
@@ -140,11 +144,19 @@ class Query:
     by: str = ""
     against: Mapping[str, Scalar] = field(default_factory=dict)
     statistic: Callable[[Sequence[float]], float] = mean
+    less: Query | None = None
     per: Query | None = None
     bins: tuple[int, int, int] | None = None
     entries: bool = False
-    sampled: bool = False
+    error: ErrorOf | None = None
     seeds: int | None = None
+
+    def __post_init__(self) -> None:
+        others = [other for other in (self.less, self.per) if other]
+        if self.error and (self.less or self.bins or self.entries or self.statistic is sum):
+            raise ValueError(f"{self.experiment}: an error is that of one number of each run")
+        if any(other.error for other in others):
+            raise ValueError(f"{self.experiment}: the error of `less` and `per` is not counted")
 
     @cached_property
     def terms(self) -> list[list[tuple[Run, str, int]]]:
@@ -168,7 +180,7 @@ class Query:
     def runs(self) -> list[Run]:
         """Return all runs that the figure needs."""
         own = [run for terms in self.terms for run, _, _ in terms]
-        return own + (self.per.runs if self.per else [])
+        return own + [run for other in (self.less, self.per) if other for run in other.runs]
 
     @property
     def unit(self) -> str:
@@ -196,14 +208,15 @@ class Query:
         A cell is all parameters but the seed; one without rows has no values.  Runs of a cell whose
         rows are equal, because nothing in them is random, count once, as do equal repetitions.
         """
-        if not self.per:
-            return self._own_samples(rows_of)
-        own, rows = self._own_samples(rows_of)
-        divisors, more = self.per.samples(rows_of)
-        return quotients(own, divisors), rows + more
+        cells, rows = self._own_samples(rows_of)
+        for other, operation in ((self.less, sub), (self.per, truediv)):
+            if other:
+                others, more = other.samples(rows_of)
+                cells, rows = paired(cells, others, operation), rows + more
+        return cells, rows
 
     def _own_samples(self, rows_of: RowsOf) -> tuple[list[list[float]], list[Row]]:
-        """Return samples() without `per`."""
+        """Return samples() without `less` and `per`."""
         by_id = {str(row["run"]): row for row in rows_of(self.runs)}
         cells: dict[tuple[object, ...], dict[str, list[float]]] = {}
         without = {cell_of(terms[0][0]) for terms in self.terms}
@@ -237,17 +250,27 @@ class Query:
         if numbers:
             yield 0, numbers if len(set(numbers)) > 1 else numbers[:1]
 
-    def sampling_half_width(self, rows: Sequence[Row]) -> float:
-        """Return half of the 95 % interval of the only run, from its rows' standard errors."""
-        (terms,) = self.terms
-        relative, product = 0.0, 1.0
-        for (_, column, power), row in zip(terms, rows, strict=True):
-            (value,) = self.listed(row, column)
-            (error,) = self.listed(row, f"se_{column.removeprefix('mean_')}")
-            relative += (error / value) ** 2
-            product *= value**power
-        width = NORMAL_975 * math.sqrt(relative) * product
-        return abs(self.form.of(width) - self.form.of(0))
+    def sampling_half_width(self, cell: int, rows: Sequence[Row], value: float) -> float:
+        """Return half of the 95 % interval of a cell with one run; nan without `error`.
+
+        Errors of the columns add as independent ones.  The figure of `per` counts as exact.
+
+        Args:
+            cell: number of the cell.
+            rows: all rows of the figure.
+            value: the cell's figure.
+        """
+        if not self.error:
+            return math.nan
+        by_id = {str(row["run"]): row for row in rows}
+        product, relative = 1.0, []
+        for run, column, power in self.terms[cell]:
+            row = by_id[run.id]
+            (number,) = self.listed(row, column)
+            product *= number**power
+            relative.append(self.error(row, column) / number if number else 0.0)
+        width = self.form.of(NORMAL_975 * math.hypot(*relative) * product) - self.form.of(0)
+        return abs(width * value / self.form.of(product) if self.per else width)
 
     def _content(self, rows: Sequence[Row]) -> str:
         """Return what the runs of `rows` measured, as text: equal for runs that differ by seed."""
@@ -255,11 +278,15 @@ class Query:
         return str([{key: row[key] for key in row if key not in left_out} for row in rows])
 
 
-def quotients(cells: list[list[float]], divisors: list[list[float]]) -> list[list[float]]:
-    """Return the values of each cell over those of the same seeds; ValueError for other cells."""
+def paired(
+    cells: list[list[float]],
+    others: list[list[float]],
+    operation: Callable[[float, float], float],
+) -> list[list[float]]:
+    """Return the values of each cell with those of the same seeds; ValueError for other cells."""
     return [
-        [value / divisor for value, divisor in zip(*pair, strict=False)]
-        for pair in zip(cells, divisors, strict=True)
+        [operation(value, other) for value, other in zip(*pair, strict=False)]
+        for pair in zip(cells, others, strict=True)
     ]
 
 
@@ -510,12 +537,13 @@ def outcome(claim: Claim, rows_of: RowsOf, *, in_part: bool = False) -> Outcome:
         cells = [values for values in cells if values]
     if not cells or not all(cells):
         return without_value(Verdict.NOT_MEASURED)
-    values = list(chain.from_iterable(cells_of(cells, claim.query.statistic)))
+    selected = cells_of(cells, claim.query.statistic)
+    values = list(chain.from_iterable(selected))
     half_width = math.nan
     if claim.query.statistic is sum or len(values) == 1:
         value = float(sum(values))
-        if claim.query.sampled:
-            half_width = claim.query.sampling_half_width(rows)
+        if len(values) == 1:
+            half_width = claim.query.sampling_half_width(cells.index(selected[0]), rows, value)
     else:
         value, half_width = mean_and_half_width(values)
     margin = 0.0 if math.isnan(half_width) else half_width

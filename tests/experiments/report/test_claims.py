@@ -7,8 +7,10 @@ import re
 from dataclasses import replace
 from statistics import mean
 
+import numpy as np
 import pytest
 
+from weft.experiments.ccrdn.claims import of_flows
 from weft.experiments.report import claims
 from weft.experiments.report.claims import (
     OURS,
@@ -111,8 +113,15 @@ def test_repetitions_of_a_list_are_values_and_pair_with_those_of_the_divisor():
     assert entries.samples(values)[0] == [[2.0], [4.0]]
 
 
+def error_of_hops(row, column):
+    """Return the standard error of a column in a row of one sample."""
+    return row["se_hops"]
+
+
 def test_a_sample_has_the_interval_of_its_standard_errors():
-    query = Query("hop_length", HOPS.where, "mean_hops", form=Form.PERCENT, sampled=True, seeds=1)
+    query = Query(
+        "hop_length", HOPS.where, "mean_hops", form=Form.PERCENT, error=error_of_hops, seeds=1
+    )
     ours = outcome(
         Claim("hops", SAID, 1000, query, within(0.5)), rows_of({"pr-gpi": [10.0]}, se_hops=0.1)
     )
@@ -127,6 +136,73 @@ def test_an_extreme_is_that_of_the_cells_means_with_its_interval():
     ours = outcome(Claim("most", SAID, 11, query, within(0.5)), source)
     assert (ours.value, ours.runs) == (11.0, 3)
     assert ours.half_width > 0
+
+
+def test_a_maximum_over_samples_has_the_interval_of_its_own_cell():
+    networks = {**HOPS.where, "routing": ("pr-gpe", "pr-gpi")}
+    query = Query(
+        "hop_length", networks, "mean_hops", {"routing": "dr"}, Form.GAIN,
+        statistic=max, error=lambda row, column: row["error"], seeds=1,
+    )  # fmt: skip
+    values = {"pr-gpe": ([11.0], 9.0), "pr-gpi": ([15.0], 0.3), "dr": ([10.0], 0.4)}
+    rows = [
+        row | {"error": values[run.parameters["routing"]][1]}
+        for run in query.runs
+        for row in rows_of({key: numbers for key, (numbers, _) in values.items()})([run])
+    ]
+    ours = outcome(Claim("hops", SAID, 50, query, within(0.1)), lambda runs: rows)
+    assert (ours.value, ours.runs) == (pytest.approx(50), 1)
+    assert ours.half_width == pytest.approx(1.96 * 150 * math.hypot(0.3 / 15, 0.4 / 10))
+    assert ours.verdict is Verdict.UNDECIDED
+    divided = replace(query, per=Query("hop_length", networks, "se_hops", statistic=max, seeds=1))
+    with_divisor = [row | {"se_hops": 20.0} for row in rows]
+    scaled = outcome(Claim("hops", SAID, 2.5, divided, within(0.1)), lambda runs: with_divisor)
+    assert scaled.half_width == pytest.approx(ours.half_width / 20)
+
+
+@pytest.mark.parametrize("links", [1, 200])
+def test_the_most_loaded_link_has_at_most_the_error_of_a_count(links):
+    busy = 0.05 / links  # of each busy link; the others share the rest
+    shares = [busy] * links + [0.95 / 400] * 400
+    maxima = np.random.default_rng(1).multinomial(100_000, shares, 2000)[:, :links].max(axis=1)
+    row = {"rat_bps": 8.0, "uat_bps": 9.0, "bottleneck_flows": maxima.mean()}
+    deviation = maxima.std() / maxima.mean()
+    assert deviation < 1.05 * of_flows(row, "rat_bps") / 8
+    assert links > 1 or deviation > 0.9 * of_flows(row, "rat_bps") / 8
+    assert of_flows(row, "uat_bps") == 0
+
+
+def test_a_mean_over_drawn_pairs_has_the_interval_of_its_row(all_claims):
+    claim = next(
+        claim for claim in all_claims.values() if claim.words == "disjoint paths of k', mean, SF"
+    )
+    rows = [
+        {"run": run.id, "cdp_mean_fraction": 0.89, "cdp_mean_error_fraction": 0.003}
+        for run in claim.query.runs
+    ]
+    ours = outcome(claim, lambda runs: rows)
+    assert (ours.value, ours.half_width) == (pytest.approx(89), pytest.approx(0.3))
+
+
+def test_an_error_of_what_is_more_than_a_number_of_each_run_is_refused():
+    for more in ({"statistic": sum}, {"entries": True}, {"less": HOPS}):
+        with pytest.raises(ValueError, match="one number"):
+            replace(HOPS, error=error_of_hops, **more)
+    with pytest.raises(ValueError, match="not counted"):
+        replace(HOPS, per=replace(HOPS, error=error_of_hops))
+
+
+def test_a_gain_less_another_is_in_points():
+    other = Query("hop_length", HOPS.where, "se_hops", {"routing": "dr"}, Form.GAIN, seeds=2)
+    query = replace(other, column="mean_hops", less=other)
+    rows = [
+        {"run": run.id, "mean_hops": 3.0 + run.seed, "se_hops": 1.5}
+        if run.parameters["routing"] == "pr-gpi"
+        else {"run": run.id, "mean_hops": 1.0, "se_hops": 1.0}
+        for run in query.runs
+    ]
+    assert query.samples(lambda runs: rows)[0] == [[200 - 50, 300 - 50]]
+    assert query.unit == "%"
 
 
 def test_entries_of_a_list_are_added():
@@ -278,7 +354,11 @@ def test_a_number_has_the_digits_that_its_interval_leaves(value, half_width, uni
 def test_the_report_begins_with_the_claims_that_have_rows():
     shown = claimed(
         lambda runs: [
-            {"run": run.id, "mean_hops": 8.0 if run.parameters["routing"] == "pr-gpi" else 10.0}
+            {
+                "run": run.id,
+                "mean_hops": 8.0 if run.parameters["routing"] == "pr-gpi" else 10.0,
+                "se_hops": 0.1,
+            }
             for run in runs
             if run.experiment == "hop_length" and run.parameters["topology"] == "dcell:n=18,k=2"
         ]
