@@ -61,7 +61,8 @@ SETTLING = {
     ),
     "moves_per_flow": "moves of a flow in a permutation",
     "late_begins_fraction": (
-        "messages that began more than 5 us later than their permutation, of the kernel's"
+        "messages that began more than 5 us later than their permutation (kernel), or that arrived "
+        "5 us later than their host could have sent them (packet)"
     ),
     "period_us": "the time that an entry of the lists below stands for",
     "mean_reroutes": (

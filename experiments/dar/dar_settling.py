@@ -59,7 +59,7 @@ STEPS_SLOTS = 8  # most difference in length of permutations if hosts are in ste
 PAUSE_FRACTION = 0.25  # of a message's time, on the kernel
 LATE_US = 5  # after which a message is late
 MOST_LATE = 0.02  # of the messages, if hosts are in step
-PACKET_SLOTS = 3
+PACKET_SLOTS = 3  # most packet times between two looks at the daemons of simulated packets
 RESOLVED = tuple(name for name, scheme in SCHEMES.items() if scheme.detect)
 
 
@@ -184,7 +184,8 @@ def late_ends(run: Run, done: SimulatedFlows) -> float:
     number = np.arange(len(done.delivered_s)) // run.topology.servers
     due_s = done.flows.start_s + (number + 1) * message_slots(run) * slot_us(run) / 1e6
     over = due_s + LATE_US / 1e6 < run.number("time_us") / 1e6
-    return float((~(done.delivered_s <= due_s + LATE_US / 1e6))[over].mean())
+    late = ~(done.delivered_s <= due_s + LATE_US / 1e6)[over]
+    return float(late.mean()) if late.size else 0.0
 
 
 def on_kernel(run: Run) -> SettlingMoves:

@@ -8,14 +8,6 @@ struct parameters {
 	OWN_PARAMETERS
 };
 
-/* A caller and its functions. */
-struct call {
-	void *context;
-	__u32 (*load_of)(void *context, __u32 candidate);
-	__u32 (*draw)(void *context);
-	__u32 n;
-};
-
 static __always_inline __u32 load_of(void *context, __u32 candidate)
 {
 	const struct call *call = context;

@@ -19,6 +19,15 @@ struct arrival {
 	__u32 memory;
 };
 
+/* What own_rule() of own_rule.c is called with: load_of() and draw() of a simulated switch, their
+ * context, and the number of candidates. */
+struct call {
+	void *context;
+	__u32 (*load_of)(void *context, __u32 candidate);
+	__u32 (*draw)(void *context);
+	__u32 n;
+};
+
 struct parameters;
 
 /* Return the queue at a candidate, in packets, or in bytes with the parameter load=bytes. */

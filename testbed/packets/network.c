@@ -1240,13 +1240,8 @@ static uint32_t next_flowlet(struct choice *choice, uint32_t number, const struc
 	return entry->candidate;
 }
 
-/* As in ../data_plane/own_rule.c. */
-struct call {
-	void *context;
-	uint32_t (*load_of)(void *context, uint32_t candidate);
-	uint32_t (*draw)(void *context);
-	uint32_t n;
-};
+_Static_assert(sizeof(((struct packet_rule *)0)->own) == MOST_PARAMETERS * sizeof(uint32_t),
+	       "a rule has as many parameters in both headers");
 
 static uint32_t load_of_candidate(void *context, uint32_t candidate)
 {

@@ -21,20 +21,20 @@
 struct packet_rule {
 	uint32_t rule;
 	uint32_t seed;
+	uint32_t alike; /* 1: all switches hash a flow alike */
+	uint32_t frame_bytes; /* of a full packet */
 	uint32_t load; /* 0: loads are packets, 1: bytes */
 	uint32_t d;    /* DRILL: samples; UGAL: compared detours */
 	uint32_t m;    /* 1: the last winner is a candidate again */
 	uint32_t delta; /* TTC, UGAL: threshold */
 	uint32_t tie;  /* 1: a packet exactly at the threshold is moved */
 	uint32_t gap_us; /* LetFlow, Valiant, UGAL */
-	uint32_t alike; /* 1: all switches hash a flow alike */
 	uint32_t elephant_kb; /* DAR, from here on as in ../data_plane/select.bpf.c */
 	uint32_t start;
 	uint32_t key;
 	uint32_t detect;
 	uint32_t queue;
 	uint32_t rest_us;
-	uint32_t frame_bytes; /* of a full packet */
 	uint32_t own[8]; /* OWN: parameters, in order of name */
 };
 

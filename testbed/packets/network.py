@@ -237,16 +237,17 @@ class PacketHop(Structure):
 LookUp = CFUNCTYPE(c_int, c_uint32, c_uint32, c_uint32, c_uint32, POINTER(PacketHop))
 
 
+RULE_FIELDS = (
+    *("load", "d", "m", "delta", "tie", "gap_us"),
+    *("elephant_kb", "start", "key", "detect", "queue", "rest_us"),
+)
+
+
 class SwitchRule(Structure):
     """Choice of switches among next hops: struct packet_rule."""
 
     _fields_ = (
-        *(
-            (name, c_uint32)
-            for name in ("rule", "seed", "load", "d", "m", "delta", "tie", "gap_us")
-        ),
-        *((name, c_uint32) for name in ("alike", "elephant_kb", "start", "key", "detect", "queue")),
-        *((name, c_uint32) for name in ("rest_us", "frame_bytes")),
+        *((name, c_uint32) for name in ("rule", "seed", "alike", "frame_bytes", *RULE_FIELDS)),
         ("own", c_uint32 * MOST_PARAMETERS),
     )
 
@@ -258,15 +259,10 @@ class SwitchRule(Structure):
         """
         if rule.reads_daemons and rule.rule != DAR:
             raise ValueError("simulated switches carry no rule that reads states of daemons")
-        own = {"rule", "seed", "alike", "frame_bytes", "own"}
-        names = [field[0] for field in cls._fields_]
-        values = {name: rule[name] for name in names if name not in own}
-        common = rule.common_seed
-        fields = cls(
-            rule=rule.rule, seed=seed & WORD, alike=common, frame_bytes=frame_bytes, **values
-        )
-        fields.own[:] = own_rule.parameters(rule)
-        return fields
+        common = int(rule.rule), seed & WORD, int(rule.common_seed), frame_bytes
+        values = [rule[name] for name in RULE_FIELDS]
+        own = (c_uint32 * MOST_PARAMETERS)(*own_rule.parameters(rule))
+        return cls(*common, *values, own)
 
 
 class CWiring(Structure):

@@ -1,6 +1,7 @@
 """dar_settling and dar_table beyond the slotted model: what daemons are asked for, and what is made
 of their moves."""
 
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -63,6 +64,9 @@ def test_permutations_of_simulated_packets_settle():
     assert np.diff(moves.began).tolist() == [66, 67, 67, 66]
     full = one(dar_settling, **cell | {"host_gbps": 40.0}, engine="packet", time_us=300.0)
     assert dar_settling.on_packets(full).late_fraction > 0.1
+    short = one(dar_settling, **cell, engine="packet", time_us=20.0)
+    with warnings.catch_warnings(action="error"), pytest.raises(ValueError, match="above 27"):
+        dar_settling.measure(short)
 
 
 def test_what_follows_a_message_is_the_hosts_next_one():

@@ -192,19 +192,6 @@ def test_an_error_of_what_is_more_than_a_number_of_each_run_is_refused():
         replace(HOPS, per=replace(HOPS, error=error_of_hops))
 
 
-def test_a_gain_less_another_is_in_points():
-    other = Query("hop_length", HOPS.where, "se_hops", {"routing": "dr"}, Form.GAIN, seeds=2)
-    query = replace(other, column="mean_hops", less=other)
-    rows = [
-        {"run": run.id, "mean_hops": 3.0 + run.seed, "se_hops": 1.5}
-        if run.parameters["routing"] == "pr-gpi"
-        else {"run": run.id, "mean_hops": 1.0, "se_hops": 1.0}
-        for run in query.runs
-    ]
-    assert query.samples(lambda runs: rows)[0] == [[200 - 50, 300 - 50]]
-    assert query.unit == "%"
-
-
 def test_entries_of_a_list_are_added():
     query = Query(
         "hop_histogram", {"topology": D33, "routing": "dr", "failed_fraction": 0.0}, "x",
@@ -218,17 +205,21 @@ def test_entries_of_a_list_are_added():
     assert outcome(every_other, rows_of({"dr": [[0.5, 0.25, 0.125, 0.0]]}, "x")).value == 25
 
 
-def test_a_gain_is_divided_by_another_gain_of_its_run():
+@pytest.mark.parametrize(
+    ("word", "values", "unit"),
+    [("per", [200 / 50, 300 / 50], ""), ("less", [200 - 50, 300 - 50], "%")],
+)
+def test_a_gain_beside_another_gain_of_its_run(word, values, unit):
     other = Query("hop_length", HOPS.where, "se_hops", {"routing": "dr"}, Form.GAIN, seeds=2)
-    query = replace(other, column="mean_hops", per=other)
+    query = replace(other, column="mean_hops", **{word: other})
     rows = [
         {"run": run.id, "mean_hops": 3.0 + run.seed, "se_hops": 1.5}
         if run.parameters["routing"] == "pr-gpi"
         else {"run": run.id, "mean_hops": 1.0, "se_hops": 1.0}
         for run in query.runs
     ]
-    assert query.samples(lambda runs: rows)[0] == [[200 / 50, 300 / 50]]
-    assert query.unit == ""
+    assert query.samples(lambda runs: rows)[0] == [values]
+    assert query.unit == unit
 
 
 def test_a_parameter_that_is_not_named_has_the_values_of_the_default_sweep():
