@@ -29,6 +29,7 @@ html_static_path = ["_static"]
 html_css_files = ["weft.css"]
 html_js_files = ["access.js"]
 html_copy_source = False
+html_show_copyright = False  # LICENSE has it
 html_show_sphinx = False
 # Links to programs of the repository lead out of these pages.
 suppress_warnings = ["myst.xref_missing"]
