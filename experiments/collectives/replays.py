@@ -128,6 +128,11 @@ def check(run: Run, topology: Topology) -> None:
             raise ValueError(refused + "take another scheme of switches, such as ecmp or drill")
         if rule.hosts and transport.name == "tcp":
             check_layers(rule.hosts)
+        if not rule.hosts and transport.name == "ndp" and transport.choice != "flow":
+            raise ValueError(
+                f"{run.experiment}: choice={transport.choice} chooses among layers, and "
+                f"{run.text('scheme')} has none; take scheme=fatpaths, or transport=ndp"
+            )
     elif rule and rule.rule not in (*KEPT, *SPREAD):
         raise ValueError(refused + "take ecmp, rps, a scheme of servers, or --engine packet")
     elif rule and rule.hosts and rule.hosts["trigger"] != Trigger.NONE:

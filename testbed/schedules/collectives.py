@@ -110,8 +110,23 @@ def all_reduce_doubling(n: int) -> Moves:
 
 
 def all_reduce_rabenseifner(n: int) -> Moves:
-    """Yield a reduce-scatter by halving and an all-gather by doubling, for any n."""
+    """Yield a reduce-scatter by halving and an all-gather by doubling, farthest rank first."""
     return folded(halving_and_doubling, n, power_below(n))
+
+
+def all_reduce_nearest(n: int) -> Moves:
+    """Yield the same exchanges with the nearest rank first, as MPICH does.
+
+    They are those of ranks whose numbers' bits are in reverse order.
+    """
+
+    def nearest(power: int) -> Moves:
+        digits = power.bit_length() - 1
+        mirrored = [int(f"{rank:0{digits}b}"[::-1], 2) for rank in range(power)]
+        for move in halving_and_doubling(power):
+            yield move._replace(src=mirrored[move.src], dst=mirrored[move.dst])
+
+    return folded(nearest, n, power_below(n))
 
 
 def power_below(n: int) -> int:
@@ -220,6 +235,7 @@ ALGORITHMS: Mapping[str, Mapping[str, Algorithm]] = {
         "ring": Algorithm(all_reduce_ring, parts),
         "recursive-doubling": Algorithm(all_reduce_doubling, whole),
         "rabenseifner": Algorithm(all_reduce_rabenseifner, parts_of_power),
+        "rabenseifner-nearest": Algorithm(all_reduce_nearest, parts_of_power),
     },
     "reduce-scatter": {
         "ring": Algorithm(reduce_scatter_ring, parts),

@@ -145,6 +145,11 @@ def test_the_recorded_training_step_is_that_of_its_writer() -> None:
             {"topology": "clos:n=4,r=4,m=4", "scheme": "dar"},
             "no model of dar; take another scheme of switches, such as ecmp or drill",
         ),
+        (
+            "packet",
+            {"transport": "ndp:choice=reps"},
+            "choice=reps chooses among layers, and rps has none; take scheme=fatpaths",
+        ),
         ("packet", {"size_bytes": "67108865"}, "takes at most 67108864 bytes"),
         ("packet", {"topology": "dcell:n=3,k=1", "scheme": "dr"}, "must be a fabric of switches"),
         ("kernel", {"transport": "ndp", "delay_us": "0"}, "transport ndp needs --engine packet"),

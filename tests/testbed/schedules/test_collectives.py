@@ -121,6 +121,20 @@ def sent_bytes(operation: str, name: str, n: int, size: int) -> list[int]:
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "distances"), [("rabenseifner", [8, 4, 2, 1]), ("rabenseifner-nearest", [1, 2, 4, 8])]
+)
+def test_the_largest_part_goes_to_the_farthest_or_to_the_nearest_rank(
+    name: str, distances: list[int]
+) -> None:
+    """MPICH begins with processes that are one apart; the all-gather returns the same way."""
+    for rank, own in enumerate(collective("all-reduce", name, 16, 1600)):
+        sends = [operation for operation in own if operation.kind is Kind.SEND]
+        assert [send.peer ^ rank for send in sends] == distances + distances[::-1]
+        parts = [800, 400, 200, 100]
+        assert [send.amount for send in sends] == parts + parts[::-1]
+
+
 @pytest.mark.parametrize("n", [2, 3, 5, 8, 12])
 def test_bandwidth_optimal_algorithms_send_what_the_bus_factor_says(n: int) -> None:
     size = 7 * 8 * 9 * 5 * 1000  # blocks are equal for all of these n
