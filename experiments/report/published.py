@@ -307,7 +307,8 @@ def results_in(root: Path) -> Store:
 @cache
 def runs_of(experiment: str) -> Mapping[str, Run]:
     """Return the runs of `experiment` that the whole set has, by id."""
-    rooms = [import_module(f"weft.experiments.{paper}.claims") for paper in PAPERS]
+    names = [*(f"{paper}.claims" for paper in PAPERS), "collectives.equal_cost"]
+    rooms = [import_module(f"weft.experiments.{name}") for name in names]
     every = (*SWEEPS, *(sweep for room in rooms for sweep in getattr(room, "SWEEPS", ())))
     sweeps = [sweep for sweep in every if sweep.experiment == experiment]
     if find(experiment).engines[0] == "graph":
