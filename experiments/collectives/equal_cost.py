@@ -7,10 +7,22 @@ family has no network of just so many.  Xpander and Jellyfish are three graphs e
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from math import isnan, nan
+from statistics import mean
+from typing import TYPE_CHECKING
 
+from weft.experiments.report import style
+from weft.experiments.report.panels import name_rows, numbers, select
 from weft.experiments.report.claims import Sweep, Where
+from weft.experiments.runner.definition import Row, Table
+from weft.experiments.runner.rows import grouped
+from weft.topologies.core.grammar import parse
 from weft.topologies.core.placement import LINEAR, RANDOM
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 GRAPHS = (1, 2, 3)  # seeds of a random graph
 NETWORKS = {
@@ -45,10 +57,41 @@ CASES = {
 }
 
 
+CASE = ("ranks", "placement", "algorithm", "size_bytes")
+ALGORITHMS = {
+    "recursive-doubling": "recursive doubling",
+    "rabenseifner": "Rabenseifner, farthest first",
+    "rabenseifner-nearest": "Rabenseifner, nearest first",
+    "ring": "ring",
+}
+NAMES = {
+    "slimfly": "Slim Fly",
+    "polarfly": "PolarFly",
+    "dragonfly": "Dragonfly",
+    "hyperx": "HyperX",
+    "clos": "Clos",
+    "fattree": "fat-tree 2:1",
+    "xpander": "Xpander",
+    "jellyfish": "Jellyfish",
+}
+ALIKE = 1.05  # ratios that are printed in bold
+DARKEST = 3.0
+
+
+def one_of_each(ranks: int) -> tuple[str, ...]:
+    """Return the networks for so many ranks, with the first graph of random families."""
+    return *NETWORKS[ranks], *(f"{spec},seed={GRAPHS[0]}" for spec in RANDOM_NETWORKS[ranks])
+
+
+def graphs_for(ranks: int) -> tuple[str, ...]:
+    """Return the random graphs for so many ranks."""
+    return tuple(f"{spec},seed={seed}" for spec in RANDOM_NETWORKS[ranks] for seed in GRAPHS)
+
+
 def sweeps() -> Iterator[Sweep]:
     """Yield the runs of the study; a random graph has one seed of its own."""
     for ranks, cases in CASES.items():
-        graphs = tuple(f"{spec},seed={seed}" for spec in RANDOM_NETWORKS[ranks] for seed in GRAPHS)
+        graphs = graphs_for(ranks)
         for algorithms, sizes, seeds in cases:
             case: Where = {"ranks": ranks, "algorithm": algorithms, "size_bytes": sizes}
             case |= {"placement": (LINEAR, RANDOM)}
@@ -58,3 +101,74 @@ def sweeps() -> Iterator[Sweep]:
 
 
 SWEEPS = tuple(sweeps())
+
+
+def beside_fastest(table: Table) -> list[Row]:
+    """Return for each case and family the time of its best choice over that of the fastest family.
+
+    A choice is a scheme with its transport; its time is the mean over seeds and graphs.
+    """
+    networks = {ranks: {*NETWORKS[ranks], *graphs_for(ranks)} for ranks in NETWORKS}
+    rows = [row for row in table if row["topology"] in networks.get(int(str(row["ranks"])), ())]
+    cells: list[Row] = []
+    for case, own in grouped(rows, CASE).items():
+        families = grouped([row | {"family": family(row)} for row in own], ("family",))
+        times_ms = {str(name): best_ms(each) for (name,), each in families.items()}
+        least_ms = min(times_ms.values())
+        about = dict(zip(CASE, case, strict=True))
+        cells += [about | {"family": name, "ratio": ms / least_ms} for name, ms in times_ms.items()]
+    return cells
+
+
+def family(row: Row) -> str:
+    """Return the family of a row's network."""
+    return parse(str(row["topology"]))[0]
+
+
+def best_ms(rows: Sequence[Row]) -> float:
+    """Return the least mean time of a choice whose messages all arrived."""
+    choices = grouped(rows, ("scheme", "transport")).values()
+    ended = [own for own in choices if not any(row["unfinished"] for row in own)]
+    return min(mean(numbers(own, "completion_ms")) for own in ended)
+
+
+def draw(table: Table, figure: Figure) -> None:
+    """Draw a map: a line for each case, a column for each family, the fastest first."""
+    parts = sorted(grouped(beside_fastest(table), ("ranks",)).items())
+    heights = [2 + len(grouped(cells, CASE)) for _, cells in parts]
+    figure.set_size_inches(7.4, 0.23 * sum(heights))
+    places = figure.subplots(len(parts), 1, squeeze=False, height_ratios=heights).flat
+    for axes, ((ranks,), cells) in zip(places, parts, strict=True):
+        draw_map(axes, cells)
+        axes.set_title(f"{ranks} ranks: time over that of the fastest network", fontsize=9)
+
+
+def draw_map(axes: Axes, cells: Sequence[Row]) -> None:
+    """Draw the cells of one number of ranks, with their ratios in figures."""
+    families = grouped(cells, ("family",))
+    names = sorted((name for (name,) in families), key=lambda name: mean_ratio(families[name,]))
+    lines = sorted(grouped(cells, CASE).items(), key=lambda line: line[0][1:])
+    ratios = [[mean_ratio(select(own, family=name)) for name in names] for _, own in lines]
+    axes.imshow(ratios, cmap="Oranges", vmin=1, vmax=DARKEST, aspect="auto")
+    for line, own in enumerate(ratios):
+        for column, ratio in enumerate(own):
+            weight = "bold" if ratio < ALIKE else "normal"
+            ink = style.PAPER if ratio > 0.8 * DARKEST else style.INK
+            text = {"ha": "center", "va": "center", "size": 8, "weight": weight, "color": ink}
+            axes.text(column, line, "" if isnan(ratio) else f"{ratio:.2f}", **text)
+    name_rows(axes, [words(*case[1:]) for case, _ in lines])
+    axes.set_xticks(range(len(names)), [NAMES[str(name)] for name in names], fontsize=8.5)
+    axes.tick_params(length=0, labeltop=True, labelbottom=False)
+    axes.grid(visible=False)
+
+
+def mean_ratio(cells: Sequence[Row]) -> float:
+    """Return the mean ratio of `cells`; NaN without any."""
+    return mean(numbers(cells, "ratio") or [nan])
+
+
+def words(placement: object, algorithm: object, size_bytes: object) -> str:
+    """Return the title of a case."""
+    kib = int(str(size_bytes)) >> 10
+    size = f"{kib} KiB" if kib < 1024 else f"{kib >> 10} MiB"
+    return f"{placement}, {ALGORITHMS[str(algorithm)]}, {size}"
