@@ -46,12 +46,12 @@ CHOICES: tuple[Where, ...] = (
 )
 ORDERS = ("rabenseifner", "rabenseifner-nearest")
 SMALL, MIDDLE, LARGE = 1 << 16, 1 << 20, 1 << 26
-# Cases by the number of ranks: algorithms, sizes, and seeds on networks that are no random graph.
+# Cases by the number of ranks: algorithms, sizes, and seeds; of a random graph as many graphs.
 CASES = {
     128: (
         (("recursive-doubling", *ORDERS), (SMALL,), 3),
         (("ring", *ORDERS), (MIDDLE,), 3),
-        (("ring", *ORDERS), (LARGE,), 2),
+        (("ring", *ORDERS), (LARGE,), 1),
     ),
     256: ((ORDERS, (SMALL, MIDDLE), 3),),
 }
@@ -80,19 +80,19 @@ DARKEST = 3.0
 
 def one_of_each(ranks: int) -> tuple[str, ...]:
     """Return the networks for so many ranks, with the first graph of random families."""
-    return *NETWORKS[ranks], *(f"{spec},seed={GRAPHS[0]}" for spec in RANDOM_NETWORKS[ranks])
+    return NETWORKS[ranks] + graphs_for(ranks)[: len(RANDOM_NETWORKS[ranks])]
 
 
 def graphs_for(ranks: int) -> tuple[str, ...]:
-    """Return the random graphs for so many ranks."""
-    return tuple(f"{spec},seed={seed}" for spec in RANDOM_NETWORKS[ranks] for seed in GRAPHS)
+    """Return the random graphs for so many ranks, all first graphs first."""
+    return tuple(f"{spec},seed={seed}" for seed in GRAPHS for spec in RANDOM_NETWORKS[ranks])
 
 
 def sweeps() -> Iterator[Sweep]:
     """Yield the runs of the study; a random graph has one seed of its own."""
     for ranks, cases in CASES.items():
-        graphs = graphs_for(ranks)
         for algorithms, sizes, seeds in cases:
+            graphs = graphs_for(ranks)[: seeds * len(RANDOM_NETWORKS[ranks])]
             case: Where = {"ranks": ranks, "algorithm": algorithms, "size_bytes": sizes}
             case |= {"placement": (LINEAR, RANDOM)}
             for choice in CHOICES:

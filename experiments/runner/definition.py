@@ -276,8 +276,9 @@ class Experiment:
         return ""
 
     def _seeds(self, seeds: int | None) -> int:
-        if seeds is not None and seeds < 1:
-            raise ValueError(f"{self.name}: seeds must be at least 1, got {seeds}")
+        # Python callers may pass a list of seeds, or True
+        if seeds is not None and (type(seeds) is not int or seeds < 1):
+            raise ValueError(f"{self.name}: seeds is a number of runs, at least 1, got {seeds}")
         return seeds or self.seeds
 
     def _cells(

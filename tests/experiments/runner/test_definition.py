@@ -98,7 +98,8 @@ def test_given_values_replace_those_of_the_sweep():
         ),
         ({"size": "x"}, {}, "quick: size must be an integer, got 'x'"),
         ({"load_fraction": "x"}, {}, "quick: load_fraction must be a number, got 'x'"),
-        ({}, {"seeds": 0}, "quick: seeds must be at least 1, got 0"),
+        ({}, {"seeds": 0}, "quick: seeds is a number of runs, at least 1, got 0"),
+        ({}, {"seeds": [3]}, "quick: seeds is a number of runs, at least 1, got [3]"),
         ({}, {"engines": ["fabric"]}, "quick: no engine 'fabric' (there are: graph, kernel)"),
     ],
 )
