@@ -29,8 +29,9 @@ from weft.testbed.measure.fidelity import Fidelity
 from weft.testbed.measure.port_counters import PortCounterReader
 from weft.testbed.measure.reordering import Reordering
 from weft.testbed.network.network import RunningNetwork
-from weft.testbed.packets.forwarding import check_layers, forwarding
+from weft.testbed.packets.forwarding import FlowRoutes, check_layers, forwarding
 from weft.testbed.packets.network import PacketLink, PacketNetwork
+from weft.testbed.packets.transport import check_simulated
 from weft.testbed.schedules import task_replay
 from weft.testbed.schedules.task_graph import Progress, TaskGraph
 from weft.testbed.schedules.task_replay import TcpReplay
@@ -123,12 +124,13 @@ def check(run: Run, topology: Topology) -> None:
         common.check_control(run, transport.control)
         common.check_tcp(run)
     elif run.engine == "packet":
-        transports.check(run)
-        if not rule or rule.reads_daemons:
+        transports.check_nodes(run, topology)
+        check_simulated(transport)
+        if rule and rule.reads_daemons:
             raise ValueError(refused + "take another scheme of switches, such as ecmp or drill")
-        if rule.hosts and transport.name == "tcp":
+        if rule and rule.hosts and transport.name == "tcp":
             check_layers(rule.hosts)
-        if not rule.hosts and transport.name == "ndp" and transport.choice != "flow":
+        if not (rule and rule.hosts) and transport.name == "ndp" and transport.choice != "flow":
             raise ValueError(
                 f"{run.experiment}: choice={transport.choice} chooses among layers, and "
                 f"{run.text('scheme')} has none; take scheme=fatpaths, or transport=ndp"
@@ -218,7 +220,10 @@ def on_packets(run: Run, topology: Topology, graph: TaskGraph, deadline_s: float
         return TrafficCounts(late, repeated, [port.bytes for port in net.port_counters()])
 
     meter = TrafficMeter(counts)
-    progress = task_replay.replay_packets(net, graph, round(1e9 * deadline_s), meter.mark)
+    by_routes = tables.next_hops is None
+    routes = FlowRoutes(topology, scheme_of(run), run.seed) if by_routes else None
+    end_ns = round(1e9 * deadline_s)
+    progress = task_replay.replay_packets(net, graph, end_ns, meter.mark, routes)
     return Replayed(progress, meter.figures(run, progress))
 
 

@@ -148,15 +148,20 @@ def hashes_flows(engine: str, parameters: Mapping[str, Scalar]) -> bool:
     return engine == "packet" and parse(str(scheme))[0] in HASHING
 
 
-def check(run: Run) -> None:
-    """Raise ValueError unless the engine of `run` can carry its transport."""
-    parsed = transport_of(run)
-    topology = run.topology if run.engine == "packet" else common.network(run)
+def check_nodes(run: Run, topology: Topology) -> None:
+    """Raise ValueError for a network with too many nodes to simulate."""
     if topology.nodes > MOST_SIMULATED_NODES:
         raise ValueError(
             f"{run.experiment}: at most {MOST_SIMULATED_NODES} nodes, {topology.spec} has "
             f"{topology.nodes}"
         )
+
+
+def check(run: Run) -> None:
+    """Raise ValueError unless the engine of `run` can carry its transport."""
+    parsed = transport_of(run)
+    topology = run.topology if run.engine == "packet" else common.network(run)
+    check_nodes(run, topology)
     if topology.server_centric:
         raise ValueError(
             f"{run.experiment}: topology must be a fabric of switches, not {topology.spec}"

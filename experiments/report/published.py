@@ -64,9 +64,10 @@ SWEEPS = (
     Sweep("link_loss", {"engine": "fabric"}),
     Sweep("collectives", {"transport": ("ndp", "tcp", "tcp:control=dctcp")}),
     Sweep("collectives", {"engine": "graph", "scheme": ("ecmp", "rps")}),
+    Sweep("collectives", {"scheme": "dr", "topology": SERVERS}),
     Sweep("collectives", {"engine": "graph", "scheme": "dr", "topology": SERVERS}),
     Sweep("collectives", {"topology": TRACED, **TRACE}),
-    Sweep("collectives", {"engine": "graph", "scheme": "dr", "topology": "dcell:n=4,k=1", **TRACE}),
+    Sweep("collectives", {"scheme": "dr", "topology": "dcell:n=4,k=1", **TRACE}),
     Sweep("collectives", LINUX),
     Sweep("collectives", {"engine": "kernel", **LINUX}),
 )

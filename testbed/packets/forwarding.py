@@ -120,3 +120,10 @@ class FlowRoutes:
         shares = np.array([path.share for path in paths])
         generator = np.random.default_rng([self._seed, flow, src])
         return paths[int(generator.choice(len(paths), p=shares / shares.sum()))].nodes
+
+    def both_ways(self, flow: int, src: int, dst: int) -> tuple[Nodes, Nodes]:
+        """Return the routes there and back; ValueError if there is none."""
+        there, back = self.route(flow, src, dst), self.route(flow, dst, src)
+        if not there or not back:
+            raise ValueError(f"no route between hosts {src} and {dst}")
+        return there, back

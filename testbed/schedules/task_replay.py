@@ -17,6 +17,7 @@ from functools import partial
 from weft.daemons.transport.results import Delivered
 from weft.testbed.linux import clock
 from weft.testbed.linux.process import allow_more_descriptors
+from weft.testbed.packets.forwarding import FlowRoutes
 from weft.testbed.packets.network import PacketNetwork
 from weft.testbed.runs.network_handle import NetworkHandle, require_rate
 from weft.testbed.schedules.task_graph import MessageStart, Progress, TaskGraph
@@ -31,25 +32,34 @@ def replay_packets(
     graph: TaskGraph,
     deadline_ns: int,
     mark: Callable[[], None] = lambda: None,
+    routes: FlowRoutes | None = None,
 ) -> Progress:
     """Return the progress at `deadline_ns`, see Progress for `mark`.
 
     Messages between two hosts share a connection.
+
+    routes: of messages where servers forward, one for each two hosts; None where switches do.
     """
     progress = Progress(graph, mark)
     connections: dict[tuple[int, int], int] = {}
+    tasks: list[int] = []  # of each message
 
     def send(starts: Iterable[MessageStart]) -> None:
         for start in sorted(starts):
             task = graph.tasks[start.task]
             ends = task.src, task.dst
-            number = net.send(
-                start.time_ns, *ends, start.task, task.size_bytes, connections.get(ends, -1)
-            )
-            connections.setdefault(ends, number)
+            # a message with a route of its own is its own flow
+            flow = len(tasks) if routes else start.task
+            connection = connections.get(ends, -1)
+            number = net.send(start.time_ns, *ends, flow, task.size_bytes, connection)
+            tasks.append(start.task)
+            first = connections.setdefault(ends, number)
+            if routes:
+                net.route(number, *routes.both_ways(first, *ends))
 
     def arrived(delivered: Delivered) -> None:
-        send(progress.ended(delivered.flow, delivered.at_ns))
+        number = tasks[delivered.flow] if routes else delivered.flow
+        send(progress.ended(number, delivered.at_ns))
 
     send(progress.begin())
     net.run_until(deadline_ns, arrived)
