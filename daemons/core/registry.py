@@ -65,6 +65,11 @@ def _entry_points() -> list[str]:
     return sorted({point.module for point in metadata.entry_points(group=GROUP)})
 
 
+def of_packages() -> dict[str, str]:
+    """Return the module of each scheme of other packages, by the scheme's name."""
+    return {scheme.name: module for module in _entry_points() for scheme in _registrations(module)}
+
+
 @cache
 def of_weft() -> tuple[Scheme, ...]:
     """Return the schemes of this package, without those of other packages."""

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 from statistics import mean
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,11 +27,15 @@ from weft.experiments.report import style
 from weft.experiments.report.panels import Bars, Curves, Stack, number_of
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
 from weft.experiments.runner.parameters import Integer, Spec, Word
+from weft.experiments.runner.rows import grouped
 from weft.testbed.schedules import collectives, goal
 from weft.testbed.schedules.schedule import Schedule
 from weft.testbed.schedules.task_graph import TaskGraph
 from weft.topologies.core.placement import PLACEMENTS, RANDOM, place_ranks
 from weft.topologies.core.topology import Topology
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 COLLECTIVES = {
     "hosts": "hosts of the network",
@@ -179,6 +184,35 @@ def of_several_sizes(table: Table) -> Table:
     return named(table) if len({row["size_bytes"] for row in table}) > 1 else []
 
 
+BARS_AND_CURVES = Stack(
+    Bars(
+        columns=TIME | {"fullest_link_fraction": "fullest link (of its rate)"},
+        strokes={"completion_ms": {"alpha_beta_ms": "alpha-beta", "cut_ms": "cut"}},
+        by=("topology", "way"),
+        rows=named,
+        facet=("operation", "size_bytes", "algorithm", *SETTING),
+        looks=table_iv.looks,
+    ),
+    Curves(
+        columns=TIME | {"bus_bps": "bus bandwidth"},
+        x="size_bytes",
+        series="network",
+        dash="way",
+        facet=("operation", "algorithm", *SETTING),
+        log=("size_bytes", "completion_ms"),
+        rows=of_several_sizes,
+    ),
+)
+LEAST_CASES = 6  # of a map
+
+
+def draw(table: Table, figure: Figure) -> None:
+    """Draw the map of equal_cost.py if there are rows of enough of its cases, else bars."""
+    cells = equal_cost.beside_fastest(table)
+    of_study = len(grouped(cells, equal_cost.CASE)) >= LEAST_CASES
+    (equal_cost.draw if of_study else BARS_AND_CURVES)(table, figure)
+
+
 ALGORITHMS = tuple(dict.fromkeys(chain(*collectives.ALGORITHMS.values())))
 
 EXPERIMENT = Experiment(
@@ -229,24 +263,6 @@ EXPERIMENT = Experiment(
     revised=transports.hashes_flows,
     takes_s=120,
     measure=measure,
-    plot=Stack(
-        Bars(
-            columns=TIME | {"fullest_link_fraction": "fullest link (of its rate)"},
-            strokes={"completion_ms": {"alpha_beta_ms": "alpha-beta", "cut_ms": "cut"}},
-            by=("topology", "way"),
-            rows=named,
-            facet=("operation", "size_bytes", "algorithm", *SETTING),
-            looks=table_iv.looks,
-        ),
-        Curves(
-            columns=TIME | {"bus_bps": "bus bandwidth"},
-            x="size_bytes",
-            series="network",
-            dash="way",
-            facet=("operation", "algorithm", *SETTING),
-            log=("size_bytes", "completion_ms"),
-            rows=of_several_sizes,
-        ),
-    ),
+    plot=draw,
     check=check,
 )

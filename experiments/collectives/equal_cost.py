@@ -8,13 +8,13 @@ family has no network of just so many.  Xpander and Jellyfish are three graphs e
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import isnan, nan
+from math import inf, isnan, nan
 from statistics import mean
 from typing import TYPE_CHECKING
 
 from weft.experiments.report import style
-from weft.experiments.report.panels import name_rows, numbers, select
 from weft.experiments.report.claims import Sweep, Where
+from weft.experiments.report.panels import name_rows, numbers, select
 from weft.experiments.runner.definition import Row, Table
 from weft.experiments.runner.rows import grouped
 from weft.topologies.core.grammar import parse
@@ -44,6 +44,7 @@ CHOICES: tuple[Where, ...] = (
     {"scheme": ("rps", "drill", "ugal")},
     {"scheme": "fatpaths:trigger=cut,start=random", "transport": "ndp:choice=reps"},
 )
+PLACEMENTS: Where = {"placement": (LINEAR, RANDOM)}
 ORDERS = ("rabenseifner", "rabenseifner-nearest")
 SMALL, MIDDLE, LARGE = 1 << 16, 1 << 20, 1 << 26
 # Cases by the number of ranks: algorithms, sizes, and seeds; of a random graph as many graphs.
@@ -93,8 +94,7 @@ def sweeps() -> Iterator[Sweep]:
     for ranks, cases in CASES.items():
         for algorithms, sizes, seeds in cases:
             graphs = graphs_for(ranks)[: seeds * len(RANDOM_NETWORKS[ranks])]
-            case: Where = {"ranks": ranks, "algorithm": algorithms, "size_bytes": sizes}
-            case |= {"placement": (LINEAR, RANDOM)}
+            case = {"ranks": ranks, "algorithm": algorithms, "size_bytes": sizes, **PLACEMENTS}
             for choice in CHOICES:
                 yield Sweep("collectives", {"topology": NETWORKS[ranks], **case, **choice}, seeds)
                 yield Sweep("collectives", {"topology": graphs, **case, **choice}, 1)
@@ -109,11 +109,14 @@ def beside_fastest(table: Table) -> list[Row]:
     A choice is a scheme with its transport; its time is the mean over seeds and graphs.
     """
     networks = {ranks: {*NETWORKS[ranks], *graphs_for(ranks)} for ranks in NETWORKS}
-    rows = [row for row in table if row["topology"] in networks.get(int(str(row["ranks"])), ())]
+    rows = [
+        row | {"family": family(row)}
+        for row in select(table, engine="packet", trace="none", operation="all-reduce")
+        if row["topology"] in networks.get(int(str(row["ranks"])), ())
+    ]
     cells: list[Row] = []
     for case, own in grouped(rows, CASE).items():
-        families = grouped([row | {"family": family(row)} for row in own], ("family",))
-        times_ms = {str(name): best_ms(each) for (name,), each in families.items()}
+        times_ms = {name: best_ms(each) for (name,), each in grouped(own, ("family",)).items()}
         least_ms = min(times_ms.values())
         about = dict(zip(CASE, case, strict=True))
         cells += [about | {"family": name, "ratio": ms / least_ms} for name, ms in times_ms.items()]
@@ -126,10 +129,10 @@ def family(row: Row) -> str:
 
 
 def best_ms(rows: Sequence[Row]) -> float:
-    """Return the least mean time of a choice whose messages all arrived."""
+    """Return the least mean time of a choice whose messages all arrived; inf without one."""
     choices = grouped(rows, ("scheme", "transport")).values()
     ended = [own for own in choices if not any(row["unfinished"] for row in own)]
-    return min(mean(numbers(own, "completion_ms")) for own in ended)
+    return min((mean(numbers(own, "completion_ms")) for own in ended), default=inf)
 
 
 def draw(table: Table, figure: Figure) -> None:
@@ -152,14 +155,20 @@ def draw_map(axes: Axes, cells: Sequence[Row]) -> None:
     axes.imshow(ratios, cmap="Oranges", vmin=1, vmax=DARKEST, aspect="auto")
     for line, own in enumerate(ratios):
         for column, ratio in enumerate(own):
-            weight = "bold" if ratio < ALIKE else "normal"
-            ink = style.PAPER if ratio > 0.8 * DARKEST else style.INK
-            text = {"ha": "center", "va": "center", "size": 8, "weight": weight, "color": ink}
-            axes.text(column, line, "" if isnan(ratio) else f"{ratio:.2f}", **text)
+            write(axes, column, line, ratio)
     name_rows(axes, [words(*case[1:]) for case, _ in lines])
     axes.set_xticks(range(len(names)), [NAMES[str(name)] for name in names], fontsize=8.5)
     axes.tick_params(length=0, labeltop=True, labelbottom=False)
     axes.grid(visible=False)
+
+
+def write(axes: Axes, column: int, line: int, ratio: float) -> None:
+    """Write a ratio into its cell, in bold if it is about the least."""
+    if not isnan(ratio):
+        weight = "bold" if ratio < ALIKE else "normal"
+        ink = style.PAPER if ratio > 0.8 * DARKEST else style.INK
+        text = axes.text(column, line, f"{ratio:.2f}", size=8, weight=weight, color=ink)
+        text.set(ha="center", va="center")
 
 
 def mean_ratio(cells: Sequence[Row]) -> float:

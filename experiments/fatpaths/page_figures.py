@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from weft.experiments.collectives import equal_cost
 from weft.experiments.fatpaths.claims import SLIMFLY_10K
 from weft.experiments.fatpaths.fatpaths_tcp import FIGURE_14, FIGURE_15, FIGURE_16, HORIZONS
 from weft.experiments.fatpaths.layered_throughput import looks as construction_looks
@@ -114,9 +113,7 @@ FIGURES = (
             log=("short_normalised_mean",),
         ),
     ),
-    PageFigure(
-        "collectives", "collectives", {"engine": "packet", "trace": "none"}, equal_cost.draw
-    ),
+    PageFigure("collectives", "collectives", {"engine": "packet", "trace": "none"}),
     PageFigure("detours", "detour_load"),
     PageFigure("packets_at_11664_hosts", "flow_completion", {"topology": "fattree:k=36"}),
     PageFigure("collectives_servers", "collectives", {"engine": "graph", "trace": "none"}),

@@ -19,6 +19,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from weft.experiments.runner import package_code
 from weft.experiments.runner.parameters import Axis, Scalar
 from weft.topologies import build
 from weft.topologies.core.grammar import package_errors, unknown
@@ -198,8 +199,9 @@ class Experiment:
     always_measures: bool = False
 
     def version_of(self, engine: str, parameters: Mapping[str, Scalar]) -> int:
-        """Return the version of a cell."""
-        return self.version + self.revised(engine, parameters)
+        """Return the version of a cell, with that of the code of other packages."""
+        added = package_code.code_version(self.name, parameters.values(), ENTRY_POINTS)
+        return self.version + self.revised(engine, parameters) + added
 
     @property
     def sweep(self) -> dict[str, Sequence[Scalar]]:

@@ -41,29 +41,39 @@ def replay_packets(
     routes: of messages where servers forward, one for each two hosts; None where switches do.
     """
     progress = Progress(graph, mark)
-    connections: dict[tuple[int, int], int] = {}
-    tasks: list[int] = []  # of each message
-
-    def send(starts: Iterable[MessageStart]) -> None:
-        for start in sorted(starts):
-            task = graph.tasks[start.task]
-            ends = task.src, task.dst
-            # a message with a route of its own is its own flow
-            flow = len(tasks) if routes else start.task
-            connection = connections.get(ends, -1)
-            number = net.send(start.time_ns, *ends, flow, task.size_bytes, connection)
-            tasks.append(start.task)
-            first = connections.setdefault(ends, number)
-            if routes:
-                net.route(number, *routes.both_ways(first, *ends))
+    messages = _Messages(net, graph, routes)
+    for start in sorted(progress.begin()):
+        messages.send(start)
 
     def arrived(delivered: Delivered) -> None:
-        number = tasks[delivered.flow] if routes else delivered.flow
-        send(progress.ended(number, delivered.at_ns))
+        task = messages.tasks[delivered.flow] if routes else delivered.flow
+        for start in sorted(progress.ended(task, delivered.at_ns)):
+            messages.send(start)
 
-    send(progress.begin())
     net.run_until(deadline_ns, arrived)
     return progress
+
+
+class _Messages:
+    """Messages of tasks on simulated packets; `tasks` has the task of each."""
+
+    def __init__(self, net: PacketNetwork, graph: TaskGraph, routes: FlowRoutes | None) -> None:
+        self.tasks: list[int] = []
+        self._net, self._graph, self._routes = net, graph, routes
+        self._connections: dict[tuple[int, int], int] = {}
+
+    def send(self, start: MessageStart) -> None:
+        """Send the message of a task."""
+        task = self._graph.tasks[start.task]
+        ends = task.src, task.dst
+        # a message with a route of its own is its own flow
+        flow = len(self.tasks) if self._routes else start.task
+        connection = self._connections.get(ends, -1)
+        number = self._net.send(start.time_ns, *ends, flow, task.size_bytes, connection)
+        self.tasks.append(start.task)
+        first = self._connections.setdefault(ends, number)
+        if self._routes:
+            self._net.route(number, *self._routes.both_ways(first, *ends))
 
 
 @dataclass

@@ -97,7 +97,10 @@ WRONG = [
     ("run link_los", "no experiment 'link_los', did you mean link_loss?"),
     ("run link_loss --engine fabrik", "link_loss: no engine 'fabrik', did you mean fabric?"),
     ("run link_loss --engine graph --jobs 0", "--jobs must be at least 1, got 0"),
-    ("run link_loss --engine graph --seeds 0", "link_loss: seeds is a number of runs, at least 1, got 0"),
+    (
+        "run link_loss --engine graph --seeds 0",
+        "link_loss: seeds is a number of runs, at least 1, got 0",
+    ),
     (
         "run link_loss --engine graph --set lost=1",
         "link_loss: no parameter 'lost' (there are: failed_links, ",
