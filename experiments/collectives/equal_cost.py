@@ -129,7 +129,7 @@ def family(row: Row) -> str:
 
 
 def best_ms(rows: Sequence[Row]) -> float:
-    """Return the least mean time of a choice whose messages all arrived; inf without one."""
+    """Return the least mean time of a choice all of whose messages arrived; inf without one."""
     choices = grouped(rows, ("scheme", "transport")).values()
     ended = [own for own in choices if not any(row["unfinished"] for row in own)]
     return min((mean(numbers(own, "completion_ms")) for own in ended), default=inf)
