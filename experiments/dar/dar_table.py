@@ -77,6 +77,9 @@ COLOURS = {
     "dar-count": style.PURPLE,
     "dar-informed": style.BLUE,
     "dar-persistent": style.ROSE,
+    "ndp": style.INDIGO,
+    "ndp-drill": style.BROWN,
+    "reps": style.GREEN,
 }
 EAR_BYTES = 8  # section 5.2; the map of informed requests adds a bit for each spine
 PAPER_COLUMNS = (

@@ -38,6 +38,8 @@ SETTINGS = {
     "infiniband": "packets: 2, 5, 6, with buffers",
 }
 
+ORDER = {"kept": "(a) packets are kept in any order", "dropped": "(b) go-back-N"}
+
 
 def iterations(table: Table) -> Table:
     """Return the points of the paper's figures, in their order."""
@@ -96,6 +98,11 @@ def table_1(table: Table) -> Table:
         for row in table
         if (row["topology"], row["host_gbps"]) in PAPER and row["message_kb"] == 256
     ]
+
+
+def by_order(table: Table) -> Table:
+    """Return the rows in panels: what receivers do with packets out of order."""
+    return [row | {"receivers": ORDER[str(row["early"])]} for row in table]
 
 
 CELLS = ("SNB, 40 Gbit/s, p = 1", "RNB, 40 Gbit/s, p = 1", "RNB, 19.2 Gbit/s, p = 2")
@@ -173,6 +180,19 @@ FIGURES = (
                 "late_fraction": "(b) late packets (fraction)",
             },
             strokes={"goodput_fraction": {"slowest_fraction": "slowest flow"}},
+        ),
+    ),
+    PageFigure(
+        "dar_permutations",
+        "dar_permutations",
+        {},
+        Curves(
+            columns={"completion_ratio": "time of a permutation / of an ideal crossbar"},
+            x="message_kb",
+            facet=("receivers",),
+            log=("message_kb", "completion_ratio"),
+            rows=by_order,
+            looks=looks,
         ),
     ),
     PageFigure("dar_churn", "dar_churn", {}, dar_churn.BY_LIFE),
