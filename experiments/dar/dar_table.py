@@ -80,6 +80,7 @@ COLOURS = {
     "ndp": style.INDIGO,
     "ndp-drill": style.BROWN,
     "reps": style.GREEN,
+    "rps": style.OLIVE,
 }
 EAR_BYTES = 8  # section 5.2; the map of informed requests adds a bit for each spine
 PAPER_COLUMNS = (

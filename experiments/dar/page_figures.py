@@ -102,7 +102,10 @@ def table_1(table: Table) -> Table:
 
 def by_order(table: Table) -> Table:
     """Return the rows in panels: what receivers do with packets out of order."""
-    return [row | {"receivers": ORDER[str(row["early"])]} for row in table]
+    return [
+        row | {"receivers": ORDER[str(row["early"])], "message (KiB)": row["message_kb"]}
+        for row in table
+    ]
 
 
 CELLS = ("SNB, 40 Gbit/s, p = 1", "RNB, 40 Gbit/s, p = 1", "RNB, 19.2 Gbit/s, p = 2")
@@ -188,9 +191,9 @@ FIGURES = (
         {},
         Curves(
             columns={"completion_ratio": "time of a permutation / of an ideal crossbar"},
-            x="message_kb",
+            x="message (KiB)",
             facet=("receivers",),
-            log=("message_kb", "completion_ratio"),
+            log=("message (KiB)", "completion_ratio"),
             rows=by_order,
             looks=looks,
         ),
