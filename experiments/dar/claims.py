@@ -50,7 +50,7 @@ FULL_RATE_SCHEMES = (
     "ecmp",
 )
 NEAR_THE_IDEAL = ("central", "dar-informed", "dar-persistent", "drill")
-GO_BACK_N, BY_SIZE = ("central", "dar-persistent", "drill", "ecmp", "rps"), (256, 1024, 4096)
+GO_BACK_N, BY_SIZE = ("central", "dar-persistent", "drill", "ecmp", "rps"), (64, 256, 1024)
 STATEMENT_SEEDS = 10
 OTHER_ENGINES: dict[str, Any] = {
     "topology": SMALL,
