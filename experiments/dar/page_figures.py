@@ -103,8 +103,10 @@ def table_1(table: Table) -> Table:
 def by_order(table: Table) -> Table:
     """Return the rows in panels: what receivers do with packets out of order."""
     return [
-        row | {"receivers": ORDER[str(row["early"])], "message (KiB)": row["message_kb"]}
+        row | {"receivers": label, "message (KiB)": row["message_kb"]}
+        for early, label in ORDER.items()
         for row in table
+        if row["early"] == early
     ]
 
 
