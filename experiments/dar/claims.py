@@ -49,13 +49,8 @@ FULL_RATE_SCHEMES = (
     "dmodk",
     "ecmp",
 )
-BY_SIZE: dict[str, Any] = {
-    "traffic": "random",
-    "scheme": ("dar-informed", "drill", "ecmp"),
-    "message_kb": (256, 2048, 4096, 8192, 16_384),
-    "time_us": 7000,
-    "skipped_us": 200,
-}
+NEAR_THE_IDEAL = ("central", "dar-informed", "dar-persistent", "drill")
+GO_BACK_N, BY_SIZE = ("central", "dar-persistent", "drill", "ecmp", "rps"), (64, 256, 1024)
 STATEMENT_SEEDS = 10
 OTHER_ENGINES: dict[str, Any] = {
     "topology": SMALL,
@@ -652,7 +647,9 @@ SWEEPS = (
     ),
     Sweep("dar_table", {**LONG, "scheme": FULL_RATE_SCHEMES}),
     Sweep("dar_table", {**LONG, "scheme": FULL_RATE_SCHEMES[:1]}, STATEMENT_SEEDS),
-    Sweep("dar_table", {**LONG, **BY_SIZE}),
+    Sweep("dar_permutations"),
+    Sweep("dar_permutations", {"message_kb": 16_384, "scheme": NEAR_THE_IDEAL}),
+    Sweep("dar_permutations", {"early": "dropped", "scheme": GO_BACK_N, "message_kb": BY_SIZE}),
     Sweep("dar_table", {"topology": (RNB, SNB), "scheme": "dar"}, STATEMENT_SEEDS),
     Sweep("dar_table", {"topology": RNB, **PACKETS}, STATEMENT_SEEDS),
     Sweep("dar_table", {"topology": SNB, "host_gbps": 40.0, **PACKETS}, STATEMENT_SEEDS),

@@ -44,6 +44,28 @@ CHURN = {
     "sampled_periods": "list: some periods from the beginning on",
     "bad_flows_shares": "list: flows on a link that has another flow, in each of those",
 }
+PERMUTATIONS = {
+    "ideal_us": (
+        "time of a message alone: its packets at the host's rate, and its path without queues; so "
+        "long takes a permutation through an ideal crossbar"
+    ),
+    "completion_us": "time of the slowest message of a permutation, mean over permutations",
+    "completion_ratio": "completion_us over ideal_us",
+    "host_mean_us": "time of a message, mean over hosts and permutations",
+    "goodput_fraction": (
+        "rate of a message, of that through an ideal crossbar: ideal_us over host_mean_us"
+    ),
+    "late_fraction": (
+        "packets that arrived behind a later one of their message, of all; null under NDP, which "
+        "has no order, and where they are dropped"
+    ),
+    "sent_again_fraction": (
+        "packets that NDP sent again, which switches had trimmed, or that go-back-N dropped, over "
+        "those that messages have"
+    ),
+    "moves_per_flow": "moves and swaps of a flow; null without DAR's daemons, as below",
+    "requests_per_flow": "requests that output leaves sent, for each flow",
+}
 P = {"p": "flows that a link carries"}
 SETTLING = {
     **P,

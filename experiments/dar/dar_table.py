@@ -29,6 +29,7 @@ from weft.experiments.dar import clos_messages, clos_run, columns
 from weft.experiments.dar.clos_run import ClosPlan
 from weft.experiments.dar.settings import (
     KERNEL_PAYLOAD_BYTES,
+    PLAIN,
     PRESETS,
     SCHEMES,
     check_daemons,
@@ -65,6 +66,7 @@ from weft.testbed.packets.simulation import PacketFlows, SimulatedFlows, Simulat
 from weft.testbed.packets.switching import Switching
 from weft.testbed.packets.transport import ALL, DATAGRAM_BYTES, transport
 from weft.topologies import canonical
+from weft.topologies.core.grammar import unparse
 from weft.topologies.core.link import ETHERNET_BYTES, MTU_BYTES, LinkSpec
 
 MOST_LINK_SLOTS = 3 * 10**9
@@ -75,6 +77,10 @@ COLOURS = {
     "dar-count": style.PURPLE,
     "dar-informed": style.BLUE,
     "dar-persistent": style.ROSE,
+    "ndp": style.INDIGO,
+    "ndp-drill": style.BROWN,
+    "reps": style.GREEN,
+    "rps": style.OLIVE,
 }
 EAR_BYTES = 8  # section 5.2; the map of informed requests adds a bit for each spine
 PAPER_COLUMNS = (
@@ -97,17 +103,11 @@ PAPER = {
 def check(run: Run) -> None:
     """Raise ValueError if `run` does not converge, does not fit into memory, or takes too long."""
     n, r, m = size(run.text("topology"))
-    if rate(run) > 1:
-        raise ValueError(
-            f"{run.experiment}: a host's link has the rate of any other, "
-            f"{run.number('link_gbps'):g} Gbit/s, "
-            f"got host_gbps={run.number('host_gbps'):g}"
-        )
+    check_rate(run)
     if run.number("skipped_us") >= run.number("time_us"):
         raise ValueError(
             f"{run.experiment}: skipped_us must be less than time_us, {run.number('time_us'):g}"
         )
-    iteration.check(n, r, m, rules(run))
     if run.engine == "packet":
         return check_packets(run)
     if run.engine != "graph":
@@ -127,14 +127,30 @@ def check(run: Run) -> None:
         )
 
 
+def check_rate(run: Run) -> None:
+    """Raise ValueError if `run` does not converge, or if hosts are faster than their links."""
+    n, r, m = size(run.text("topology"))
+    if rate(run) > 1:
+        raise ValueError(
+            f"{run.experiment}: a host's link has the rate of any other, "
+            f"{run.number('link_gbps'):g} Gbit/s, "
+            f"got host_gbps={run.number('host_gbps'):g}"
+        )
+    iteration.check(n, r, m, rules(run))
+
+
 def check_packets(run: Run) -> None:
     """Raise ValueError if simulated packets cannot do `run`."""
     n, r, _ = size(run.text("topology"))
     if scheme(run).kind == GIVEN:
         raise ValueError(f"{run.experiment}: scheme={run.text('scheme')} needs --engine graph")
-    packets = n * r * rate(run) * slots(run, "time_us")
+    check_simulated(run, round(n * r * rate(run) * slots(run, "time_us")))
+
+
+def check_simulated(run: Run, packets: int) -> None:
+    """Raise ValueError if so many simulated packets take too long, or are too short."""
     if packets > MOST_SIMULATED:
-        raise ValueError(f"{run.experiment}: {packets:.0f} packets take too long")
+        raise ValueError(f"{run.experiment}: {packets} packets take too long")
     if run.integer("packet_bytes") < LEAST_FRAME_BYTES:
         raise ValueError(
             f"{run.experiment}: simulated packets have {LEAST_FRAME_BYTES} bytes or more"
@@ -286,37 +302,50 @@ def payload(run: Run) -> int:
 
 def simulation(run: Run) -> Simulation:
     """Return simulated messages, which hosts send one after the other at their own pace."""
+    return simulated(run, messages_in_turn(run), {"skip_us": round(run.number("skipped_us"))})
+
+
+def simulated(run: Run, flows: PacketFlows, plain: Mapping[str, int], **further: Any) -> Simulation:
+    """Return the simulation of `flows` on the links and under the scheme of `run`.
+
+    plain: parameters of hosts without a transport.  further: arguments of Simulation.
+    """
     settings, link_bps = switches(run), round(1e9 * run.number("link_gbps"))
     mtu_bytes = run.integer("packet_bytes") - ETHERNET_BYTES
     link = LinkSpec(rate_bps=link_bps, queue_packets=settings.room_packets, mtu_bytes=mtu_bytes)
-    passing = Switching(
-        settings.room_packets * run.integer("packet_bytes"),
-        cut_through_bytes=settings.cut_through_bytes,
-        output_bytes=settings.output_bytes,
-        node_ns=settings.node_ns,
-    )
-    pace = f"rate_mbps={round(1e-6 * rate(run) * link_bps)},skip_us={run.number('skipped_us'):.0f}"
+    passing = Switching(cut_through_bytes=settings.cut_through_bytes, node_ns=settings.node_ns)
+    hosts = scheme(run).transport
+    if hosts == "plain":
+        rate_mbps = round(1e-6 * rate(run) * link_bps)
+        hosts = unparse(hosts, {"rate_mbps": rate_mbps, **plain})
+        room_bytes = settings.room_packets * run.integer("packet_bytes")
+        passing = passing._replace(room_bytes=room_bytes, output_bytes=settings.output_bytes)
     return Simulation(
         run.topology,
         spec_on_packets(run),
-        messages_in_turn(run),
-        transport(f"plain:{pace}", ALL),
+        flows,
+        transport(hosts, ALL),
         [link] * len(run.topology.links),
         passing,
         run.seed,
         daemons=bool(scheme(run).detect),
+        **further,
     )
 
 
 def messages_in_turn(run: Run) -> PacketFlows:
-    """Return the messages of all hosts, each of which begins within a packet time."""
+    """Return as many messages of each host as it can send in the time of `run`."""
+    return messages(run, 2 + int(slots(run, "time_us") / message_slots(run)))
+
+
+def messages(run: Run, count: int) -> PacketFlows:
+    """Return `count` messages of each host, which begins within a packet time."""
     hosts, rng = run.topology.servers, generator(run)
     n, r, _ = size(run.text("topology"))
-    messages = 2 + int(slots(run, "time_us") / message_slots(run))
-    dst = destinations(n, r, run.text("traffic"), messages, rng)
+    dst = destinations(n, r, run.text("traffic"), count, rng)
     return PacketFlows(
-        np.tile(rng.random(hosts) * slot_us(run) / 1e6, messages),
-        np.tile(np.arange(hosts), messages),
+        np.tile(rng.random(hosts) * slot_us(run) / 1e6, count),
+        np.tile(np.arange(hosts), count),
         dst.reshape(-1),
         np.full(dst.size, message_packets(run) * payload(run)),
     )
@@ -405,8 +434,8 @@ AXES: dict[str, Axis] = {
     "scheme": Word(
         "DAR by queues (section 4), by counts (section 2), by counts with the map of "
         "spines; or another",
-        words=tuple(SCHEMES),
-    ).over(*SCHEMES),
+        words=PLAIN,
+    ).over(*PLAIN),
     "preset": Word(
         "threshold, rest and room: ours, or the defaults of the authors' simulator, on the engine "
         "packet also with its buffers, delays and cut-through",

@@ -38,6 +38,8 @@ SETTINGS = {
     "infiniband": "packets: 2, 5, 6, with buffers",
 }
 
+ORDER = {"kept": "(a) packets are kept in any order", "dropped": "(b) go-back-N"}
+
 
 def iterations(table: Table) -> Table:
     """Return the points of the paper's figures, in their order."""
@@ -95,6 +97,16 @@ def table_1(table: Table) -> Table:
         for extreme in ["min" if column == "throughput_gbps" else "max"]
         for row in table
         if (row["topology"], row["host_gbps"]) in PAPER and row["message_kb"] == 256
+    ]
+
+
+def by_order(table: Table) -> Table:
+    """Return the rows in panels: what receivers do with packets out of order."""
+    return [
+        row | {"receivers": label, "message (KiB)": row["message_kb"]}
+        for early, label in ORDER.items()
+        for row in table
+        if row["early"] == early
     ]
 
 
@@ -173,6 +185,19 @@ FIGURES = (
                 "late_fraction": "(b) late packets (fraction)",
             },
             strokes={"goodput_fraction": {"slowest_fraction": "slowest flow"}},
+        ),
+    ),
+    PageFigure(
+        "dar_permutations",
+        "dar_permutations",
+        {},
+        Curves(
+            columns={"completion_ratio": "time of a permutation / of an ideal crossbar"},
+            x="message (KiB)",
+            facet=("receivers",),
+            log=("message (KiB)", "completion_ratio"),
+            rows=by_order,
+            looks=looks,
         ),
     ),
     PageFigure("dar_churn", "dar_churn", {}, dar_churn.BY_LIFE),

@@ -42,6 +42,8 @@ class TableScheme(NamedTuple):
     detect: detector of DAR's daemons; empty for a scheme without them.
     informed: 1 if requests carry the map of spines with room.
     pause_percent: as in iteration.IterationRules.
+    transport: of hosts; with any but `plain` on simulated packets alone.
+    spec: routing there, if it has another name.
     """
 
     label: str
@@ -49,6 +51,8 @@ class TableScheme(NamedTuple):
     detect: str = ""
     informed: int = 0
     pause_percent: int = 0
+    transport: str = "plain"
+    spec: str = ""
 
 
 class SwitchSettings(NamedTuple):
@@ -67,6 +71,8 @@ class SwitchSettings(NamedTuple):
     cut_through_bytes: int = 0
 
 
+# a layer is a spine of each pair of leaves, at random, as for an entropy value that switches hash
+REPS_SPEC = "fatpaths:layers=63,rho=1,ecn=4"
 SCHEMES = {
     "dar": TableScheme("DAR", QUEUE, "queue"),
     "dar-count": TableScheme("DAR, counting flows", COUNT, "count"),
@@ -74,13 +80,17 @@ SCHEMES = {
     "dar-persistent": TableScheme(
         "DAR, counting flows, informed, persistent", COUNT, "count", 1, PAUSE_PERCENT
     ),
-    "central": TableScheme("central optimum", GIVEN),
+    "central": TableScheme("central optimum", GIVEN, spec="ecmp"),
     "ecmp": TableScheme("ECMP", HASH),
     "dmodk": TableScheme("D-mod-k", D_MOD_K),
     "rps": TableScheme("random, by packet", RANDOM),
     "drill": TableScheme("DRILL", DRILL),
     "jsq": TableScheme("shortest queue", SHORTEST),
+    "ndp": TableScheme("NDP, random by packet", RANDOM, transport="ndp:window=23", spec="rps"),
+    "ndp-drill": TableScheme("NDP, DRILL", DRILL, transport="ndp:window=23", spec="drill"),
+    "reps": TableScheme("NDP, REPS", RANDOM, transport="ndp:window=23,choice=reps", spec=REPS_SPEC),
 }
+PLAIN = tuple(name for name, scheme in SCHEMES.items() if scheme.transport == "plain")
 # `published`: defaults of the authors' simulator: 80 flits of 64 bytes, 2 us, 278 flits.
 # `infiniband`: 200 of these at the input and 78 at the output, with its delays and cut-through
 PRESETS = {
@@ -238,7 +248,7 @@ def spec_on_packets(run: Run) -> str:
     Flows count from their first packet on, and until they have been silent for a while.
     """
     if not scheme(run).detect:
-        return run.text("scheme")
+        return scheme(run).spec or run.text("scheme")
     period_us = max(1, round(run.integer("period_slots") * slot_us(run)))
     by_destination = run.text("key") == "dest" and run.text("start") == "modulo"
     own = {

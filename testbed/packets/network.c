@@ -136,10 +136,13 @@ struct message {
 };
 
 /* A host without a transport: the first and the last message that it has not sent, packets that it has sent
- * of the first, the earliest time of the next packet, and whether one has not begun to leave. */
+ * of the first, the earliest time of the next packet, and whether one has not begun to leave.
+ *
+ * With go-back-N the first is one that has not arrived.  back_ns: when the host goes back to packet `back`,
+ * NDP_NEVER: does not; turns: how often it has. */
 struct source {
-	uint32_t first, last, sent, waits;
-	uint64_t due_ns;
+	uint32_t first, last, sent, waits, back;
+	uint64_t due_ns, back_ns, turns;
 };
 
 /* What a switch remembers of a set of next hops: candidates taken in turn, and DRILL's last winner,
@@ -869,6 +872,16 @@ static uint32_t payload_of(const struct stream_parameters *stream)
 
 static void report_end(struct packet_network *n, const struct message *m, uint32_t kind);
 
+/* Let a host go back, if it is time. */
+static void go_back(const struct packet_network *n, struct source *source)
+{
+	if (n->now < source->back_ns)
+		return;
+	source->sent = source->back;
+	source->back_ns = NDP_NEVER;
+	source->turns++;
+}
+
 /* Let a host make its next packet, unless one waits there, or it is too early. */
 static void pull(struct packet_network *n, uint32_t host)
 {
@@ -879,15 +892,21 @@ static void pull(struct packet_network *n, uint32_t host)
 
 	if (number == NONE || source->waits || n->now < source->due_ns)
 		return;
+	m = &n->messages[number];
+	go_back(n, source);
+	if (source->sent == m->end)
+		return;
 	index = new_frame(n);
 	if (index == NONE)
 		return;
-	m = &n->messages[number];
 	left_bytes = m->size_bytes - (uint64_t)source->sent * payload_bytes;
 	if (payload_bytes > left_bytes)
 		payload_bytes = left_bytes;
 	*frame_at(n, index) = (struct frame){
-		.packet = { .kind = NDP_DATA, .flow = number, .sequence = source->sent },
+		.packet = { .number = source->turns,
+			    .kind = NDP_DATA,
+			    .flow = number,
+			    .sequence = source->sent },
 		.src = host,
 		.dst = m->dst,
 	};
@@ -895,7 +914,7 @@ static void pull(struct packet_network *n, uint32_t host)
 	source->waits = 1;
 	source->due_ns = n->now + NS_PER_BYTE_AT_1_BPS * n->places[index].length_bytes / n->stream.rate_bps;
 	schedule(n, source->due_ns, DEADLINE, host, 0);
-	if (++source->sent == m->end) {
+	if (++source->sent == m->end && !n->stream.go_back_ns) {
 		source->first = m->next;
 		source->sent = 0;
 	}
@@ -918,15 +937,46 @@ static void begin_stream(struct packet_network *n, uint32_t number)
 	pull(n, m->src);
 }
 
+/* Go-back-N: drop a packet, and let its host go back if it comes early, and is of the host's last turn. */
+static void refuse(struct packet_network *n, struct message *m, const struct ndp_packet *packet)
+{
+	struct source *source = &n->sources[m->src];
+
+	m->stream.counters.refused += n->now >= n->stream.counted_from_ns;
+	if (packet->sequence < m->stream.next || packet->number != source->turns ||
+	    source->back_ns != NDP_NEVER)
+		return;
+	source->back = m->stream.next;
+	source->back_ns = n->now + n->stream.go_back_ns;
+	schedule(n, source->back_ns, DEADLINE, m->src, 0);
+}
+
+/* Go-back-N: begin the message after one that has arrived. */
+static void follow(struct packet_network *n, const struct message *m)
+{
+	struct source *source = &n->sources[m->src];
+
+	source->first = m->next;
+	source->sent = 0;
+	source->back_ns = NDP_NEVER;
+	pull(n, m->src);
+}
+
 static void receive_packet(struct packet_network *n, const struct frame *frame)
 {
 	struct message *m = &n->messages[frame->packet.flow];
 
+	if (n->stream.go_back_ns && frame->packet.sequence != m->stream.next) {
+		refuse(n, m, &frame->packet);
+		return;
+	}
 	stream_receive(&m->stream, frame->packet.sequence, n->now - frame->departed_ns,
 		       n->now >= n->stream.counted_from_ns);
 	if (m->stream.arrived == m->end) {
 		report_end(n, m, NDP_DELIVERED);
 		report_end(n, m, NDP_FINISHED);
+		if (n->stream.go_back_ns)
+			follow(n, m);
 	}
 }
 
@@ -1781,7 +1831,7 @@ static int make_sources(struct packet_network *n, const struct stream_parameters
 	n->stream = *stream;
 	n->sources = calloc(n->wiring.n_hosts, sizeof(*n->sources));
 	for (uint32_t host = 0; n->sources && host < n->wiring.n_hosts; host++)
-		n->sources[host].first = NONE;
+		n->sources[host] = (struct source){ .first = NONE, .back_ns = NDP_NEVER };
 	return n->sources != 0;
 }
 

@@ -142,12 +142,14 @@ class StreamParameters(Structure):
 
     rate_bps: of a host.
     counted_from_ns: receivers count what arrives from then on.
+    go_back_ns: with go-back-N, time after which a host hears that a packet came early; 0 without.
     frame_bytes: of a full packet, of which header_bytes are no payload.
     """
 
     _fields_ = (
         ("rate_bps", c_uint64),
         ("counted_from_ns", c_uint64),
+        ("go_back_ns", c_uint64),
         ("frame_bytes", c_uint32),
         ("header_bytes", c_uint32),
     )
@@ -162,6 +164,7 @@ class StreamCounters(Structure):
     jumps, jumped: packets further above, and the sum of the differences.
     late, extent: all others (reordered in RFC 4737), and how far their numbers are below the
         highest, summed.
+    refused: packets that go-back-N dropped, because they came early or for the second time.
     """
 
     _fields_ = tuple(
@@ -175,6 +178,7 @@ class StreamCounters(Structure):
             "jumped",
             "late",
             "extent",
+            "refused",
         )
     )
 

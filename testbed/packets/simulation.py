@@ -57,6 +57,7 @@ MOST_WHOLE = 1 << 53  # that a float has exactly
 MOST_SEED = (1 << 64) - 1
 Samples = list[NDArray[np.int64]]  # packets of each flow that have arrived, by sample
 FlowWatch = Callable[[float, float], object]  # share of bytes that have arrived, time
+FlowPaths = Callable[[int, int, int], Sequence[int] | None]  # nodes by flow and both ends
 
 
 class PacketFlows(NamedTuple):
@@ -286,7 +287,13 @@ def simulate(
 
 
 class Simulation:
-    """One simulation; see simulate()."""
+    """One simulation; see simulate().
+
+    rounds: equal parts of the flows, in order.  Each but the first begins when all flows of the one
+        before have arrived, as after a barrier: start_s counts from then on, and is the time of the
+        simulation in the outcome.
+    paths: of flows, instead of the scheme's.
+    """
 
     def __init__(
         self,
@@ -300,19 +307,31 @@ class Simulation:
         rto_min_us: int = RTO_MIN_US,
         *,
         daemons: bool,
+        rounds: int = 1,
+        paths: FlowPaths | None = None,
     ) -> None:
         frame_bytes = links[0].frame_bytes
-        self.topology, self.scheme, self.flows, self.seed = topology, scheme, flows, seed
+        self.topology, self.scheme, self.seed = topology, scheme, seed
+        self.paths = paths
+        self._take(flows, rounds)
         self.is_tcp, self.is_plain = hosts.name == "tcp", hosts.name == "plain"
-        self.delivered_s = np.full(len(flows.src), np.nan)
-        self.arrived_bytes, self.samples = 0, Samples()
         self.payload_bytes = frame_bytes - (DATAGRAM_BYTES if self.is_plain else TCP_HEADER_BYTES)
         check_memory(topology, flows, frame_bytes if self.is_tcp else 0)
         check_forwarding(topology, scheme, hosts.name, daemons=daemons)
         self.control = ControlPlane(topology, scheme, links) if daemons else None
-        tables = self.control.forwarding if self.control else forwarding(topology, scheme)
+        tables = self.control.forwarding if self.control else self._forwarding()
         self.by_routes = tables.next_hops is None and not self.control
         self.network = self._network(hosts, links, passing, tables, rto_min_us)
+
+    def _take(self, flows: PacketFlows, rounds: int) -> None:
+        """Take flows over, none of which has begun."""
+        self.flows = flows._replace(start_s=flows.start_s.copy())
+        self.delivered_s = np.full(len(flows.src), np.nan)
+        self.arrived_bytes, self.samples = 0, Samples()
+        self.round_flows, self.begun, self.arrived = len(flows.src) // rounds, 0, 0
+
+    def _forwarding(self) -> Forwarding:
+        return Forwarding(None) if self.paths else forwarding(self.topology, self.scheme)
 
     def _network(
         self,
@@ -374,14 +393,27 @@ class Simulation:
         return self.control.statuses() if self.control else ()
 
     def _begin(self) -> None:
-        """Schedule all flows, and route them; ValueError if one has no route."""
-        flows = list(zip(*(array.tolist() for array in self.flows), strict=True))
-        for number, (start_s, src, dst, size_bytes) in enumerate(flows):
-            self.network.send(round(1e9 * start_s), src, dst, number, size_bytes)
+        """Schedule the first flows; ValueError if one has no route."""
+        self._schedule()
         if self.control:
-            self.control.attach(self.network, [flow[:3] for flow in flows], self._is_live)
+            flows = list(zip(*(array.tolist() for array in self.flows[:3]), strict=True))
+            self.control.attach(self.network, flows, self._is_live)
+        self._route_begun()
+
+    def _schedule(self, begin_s: float = 0.0) -> None:
+        """Schedule the flows of the next round, which begins at `begin_s`."""
+        part = slice(self.begun, self.begun + self.round_flows)
+        self.flows.start_s[part] += begin_s
+        flows = zip(*(array[part].tolist() for array in self.flows), strict=True)
+        for number, (start_s, src, dst, size_bytes) in enumerate(flows, self.begun):
+            self.network.send(round(1e9 * start_s), src, dst, number, size_bytes)
+        self.begun = part.stop
+
+    def _route_begun(self) -> None:
+        """Route the flows of the round that begins; ValueError if one has no route."""
         name = self.topology.naming.name
-        for src, dst in self._route(self.topology, range(len(flows))):
+        numbers = range(self.begun - self.round_flows, self.begun)
+        for src, dst in self._route(self.topology, numbers):
             raise ValueError(f"{self.scheme} has no path between {name(src)} and {name(dst)}")
 
     def _is_live(self, number: int) -> bool:
@@ -390,6 +422,10 @@ class Simulation:
     def _note(self, delivered: Delivered) -> None:
         self.delivered_s[delivered.flow] = delivered.at_ns / 1e9
         self.arrived_bytes += delivered.size_bytes
+        self.arrived += 1
+        if self.arrived == self.begun < len(self.delivered_s):
+            self._schedule(delivered.at_ns / 1e9)
+            self._route_begun()
 
     def _acts(self, faults: Sequence[Fault]) -> list[tuple[float, Callable[[], None]]]:
         """Return what faults do, and when."""
@@ -421,7 +457,7 @@ class Simulation:
         """Route packets around the links of `known` faults."""
         topology = fail_links(self.topology, [link for fault in known for link in fault.links])
         if self.by_routes:
-            left = np.flatnonzero(np.isnan(self.delivered_s)).tolist()
+            left = np.flatnonzero(np.isnan(self.delivered_s[: self.begun])).tolist()
             self._route(topology, left)
         elif hops := forwarding(topology, self.scheme).next_hops:
             self.network.reroute(hops)
@@ -434,10 +470,10 @@ class Simulation:
         if not self.by_routes:
             return []
         without = []
-        routes = FlowRoutes(topology, self.scheme, self.seed)
+        route = self.paths or FlowRoutes(topology, self.scheme, self.seed).route
         for number in numbers:
             src, dst = int(self.flows.src[number]), int(self.flows.dst[number])
-            there, back = routes.route(number, src, dst), routes.route(number, dst, src)
+            there, back = route(number, src, dst), route(number, dst, src)
             if there and back:
                 self.network.route(number, there, back)
             else:

@@ -1,7 +1,7 @@
 """Transports of simulated hosts: the purified transport (after NDP), TCP as in Linux, or none.
 
 Under `plain` a host sends its messages one after the other, in order of their start.  No packet is
-acknowledged or sent again.
+acknowledged, and none is sent again but with go_back_ns: go-back-N, as hosts of RoCE do it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ SIMULATED_CONTROLS = ("reno", "dctcp")
 PARAMETERS = {
     "ndp": ("window", "retransmissions", "choice"),
     "tcp": ("control", "start"),
-    "plain": ("rate_mbps", "skip_us"),
+    "plain": ("rate_mbps", "skip_us", "go_back_ns"),
 }
 ACKNOWLEDGED, ALL = ("ndp", "tcp"), tuple(PARAMETERS)
-MOST_RATE_MBPS, MOST_SKIP_US = 1_000_000, 10**9
+MOST_RATE_MBPS, MOST_SKIP_US, MOST_GO_BACK_NS = 1_000_000, 10**9, 10**9
 DATAGRAM_BYTES = 42  # of a frame's Ethernet, IPv4 and UDP headers
 WORDS = {
     "retransmissions": ("among", "first"),
@@ -34,6 +34,7 @@ NUMBERS = {
     "window": (1, MOST_WINDOW),
     "rate_mbps": (1, MOST_RATE_MBPS),
     "skip_us": (0, MOST_SKIP_US),
+    "go_back_ns": (0, MOST_GO_BACK_NS),
 }
 
 
@@ -48,6 +49,8 @@ class Transport(NamedTuple):
     start: of tcp: a flow's first layer, `first` or `random`.
     rate_mbps: of plain: of a host; 0: of its link.
     skip_us: of plain: time from which on receivers count what arrives.
+    go_back_ns: of plain: a receiver drops packets that come early, and its host hears of it so much
+        later (StreamParameters); 0: it keeps them.
     """
 
     name: str
@@ -58,12 +61,14 @@ class Transport(NamedTuple):
     start: str = "random"
     rate_mbps: int = 0
     skip_us: int = 0
+    go_back_ns: int = 0
 
     def plain(self, rate_bps: int, frame_bytes: int) -> StreamParameters:
         """Return the parameters of hosts without a transport, on links of `rate_bps`."""
         return StreamParameters(
             rate_bps=1_000_000 * self.rate_mbps or rate_bps,
             counted_from_ns=1000 * self.skip_us,
+            go_back_ns=self.go_back_ns,
             frame_bytes=frame_bytes,
             header_bytes=DATAGRAM_BYTES,
         )

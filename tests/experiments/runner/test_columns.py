@@ -49,6 +49,7 @@ CELLS = {
     "dar_convergence": {"topology": "clos:n=2,r=2,m=2", "permutations": "3"},
     "dar_settling": {"topology": "clos:n=2,r=2,m=2", "host_gbps": "19.2", "time_us": "500"},
     "dar_table": {"topology": "clos:n=2,r=2,m=2", "time_us": "500", "skipped_us": "100"},
+    "dar_permutations": {"topology": "clos:n=2,r=2,m=2", "message_kb": "16"},
     "dar_tiers": {"d": "2", "permutations": "3"},
     "dar_churn": {"topology": "clos:n=2,r=3,m=2", "lifetime_periods": "4"},
     "dar_goodput": {

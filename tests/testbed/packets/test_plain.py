@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 from math import inf
@@ -168,6 +169,81 @@ def test_spraying_over_unequal_spines_puts_packets_out_of_order() -> None:
     check_counters(result, {0: expected})
 
 
+def slow_go_back(
+    packets: int, spine_ns: Callable[[int], int], packet_ns: int, last_ns: int, go_back_ns: int
+) -> tuple[int, int]:
+    """Return when one host's message is whole, and how many packets are dropped.
+
+    spine_ns: time from a departure up to the last switch, by the number of packets sent before;
+        there a packet waits for the link to the receiver, which has a delay.
+    """
+    turn, number, due_ns, wanted, dropped, sent, free_ns, ended_ns = 0, 0, 0, 0, 0, 0, 0, -1
+    back: tuple[int, int] | None = None
+    order = count()
+    # time, kind (arrival, at the last switch, host), order at one instant, packet and turn
+    events: list[tuple[int, int, int, tuple[int, int]]] = [(0, 2, next(order), (0, 0))]
+    while events:
+        now, kind, _, (packet, of_turn) = heapq.heappop(events)
+        if kind == 0 and packet == wanted:
+            wanted += 1
+            if wanted == packets:
+                ended_ns, number, back = now, packets, None
+        elif kind == 0:
+            dropped += 1
+            if packet > wanted and of_turn == turn and not back:
+                back = now + go_back_ns, wanted
+                heapq.heappush(events, (back[0], 2, next(order), (0, 0)))
+        elif kind == 1:
+            free_ns = max(now, free_ns) + packet_ns
+            heapq.heappush(events, (free_ns + last_ns, 0, next(order), (packet, of_turn)))
+        elif now >= due_ns:
+            if back and now >= back[0]:
+                turn, number, back = turn + 1, back[1], None
+            if number < packets:
+                heapq.heappush(events, (now + spine_ns(sent), 1, next(order), (number, turn)))
+                number, sent, due_ns = number + 1, sent + 1, now + packet_ns
+                heapq.heappush(events, (due_ns, 2, next(order), (0, 0)))
+    return ended_ns, dropped
+
+
+@pytest.mark.parametrize("go_back_ns", [1, 500, 5_100, 20_300, 1_000_001])
+@pytest.mark.parametrize("slower_us", [3, 13, 68])
+def test_go_back_n_sends_again_as_a_slower_host_does(go_back_ns: int, slower_us: int) -> None:
+    """Let packets alternate between two spines, one of which takes longer."""
+    topology = build(CLOS)
+    whole = LinkSpec(rate_bps=FRAME * 1_000_000, queue_packets=1000, delay_us=3)
+    slow = {topology.link("e0-c1"): replace(whole, delay_us=3 + slower_us)}
+    hosts = f"plain:go_back_ns={go_back_ns}"
+    rows = [(0, 2, 40 * PAYLOAD)]
+    result = simulate(topology, "rr", rows, link=whole, own_links=slow, transport=hosts)
+    quick_ns = 3 * (8_000 + DELAY_NS)
+
+    def expected(first: int) -> tuple[int, int]:
+        """Let every other packet from this one on take the slow spine."""
+
+        def spine_ns(sent: int) -> int:
+            return quick_ns + 1000 * slower_us * (sent % 2 == first)
+
+        return slow_go_back(40, spine_ns, 8_000, DELAY_NS, go_back_ns)
+
+    outcome = round(1e9 * result.delivered_s[0]), int(result.counters["refused"][0])
+    assert outcome in (expected(0), expected(1))
+    assert result.counters["in_order"][0] == 40
+    assert result.counters["packets"][0] == 40
+    if slower_us == 3:  # less than a packet's time
+        assert outcome[1] == 0
+    else:
+        assert outcome[1] > 0
+        assert outcome[0] > quick_ns + 40 * 8_000
+
+
+def test_go_back_n_holds_the_next_message_back() -> None:
+    rows = [(0, 2, 10 * PAYLOAD), (0, 3, 10 * PAYLOAD)]
+    result = simulate(CLOS, "dmodk", rows, link=LINK, transport="plain:go_back_ns=1")
+    alone_ns = 10 * FULL_NS + 3 * FULL_NS + 4 * DELAY_NS
+    assert result.delivered_s.tolist() == [alone_ns / 1e9, 2 * alone_ns / 1e9]
+
+
 def test_receivers_count_from_a_time_on() -> None:
     rows = [(0, 1, 100 * PAYLOAD)]
     from_begin, later = (
@@ -229,6 +305,7 @@ def test_nodes_take_time_to_forward() -> None:
     [
         ({"transport": "plain:rate_mbps=0"}, "rate_mbps"),
         ({"transport": "plain:window=8"}, "window"),
+        ({"transport": "plain:go_back_ns=-1"}, "go_back_ns"),
         ({"transport": "ndp", "flow_control": "credits:output_kb=8"}, "no output buffer"),
         ({"transport": "plain", "flow_control": "pause:output_kb=8"}, "output_kb"),
         ({"transport": "plain", "flow_control": "credits:output_kb=1"}, "needs room"),

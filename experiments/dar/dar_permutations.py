@@ -1,0 +1,202 @@
+"""Times of permutations with barriers: every host sends a message, and all wait for the slowest.
+
+As in bulk-synchronous programs, hosts do not drift apart, so that a message meets no other at its
+receiver.  An ideal crossbar then takes the time of one message alone, and routing decides the
+rest.  A barrier takes no time; after it each host begins within a packet time.
+
+DAR's daemons place the flows of simulated packets (dar_table.py).  The central controller knows a
+permutation before it begins, and its answer takes no time: it is an edge colouring, one flow a
+link.  Links lose nothing (InfiniBand's credits), except under the transport after NDP, whose
+switches trim packets.  REPS chooses among random spines.
+
+With `early=dropped` hosts do go-back-N: a receiver drops a packet that comes before another that
+is due.  Its refusal takes the time of a header on an idle path, and a host waits for no timeout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from weft.experiments.dar import clos_run, columns
+from weft.experiments.dar.dar_table import (
+    AXES,
+    check_rate,
+    check_simulated,
+    looks,
+    messages,
+    simulated,
+)
+from weft.experiments.dar.settings import (
+    SCHEMES,
+    check_daemons,
+    message_packets,
+    rate,
+    scheme,
+    size,
+    switches,
+)
+from weft.experiments.dar.slotted_control import GIVEN
+from weft.experiments.dar.slotted_model import optimum
+from weft.experiments.engines.arrays import Ints
+from weft.experiments.report.panels import Curves
+from weft.experiments.runner.definition import Experiment, Result, Row, Run
+from weft.experiments.runner.parameters import Axis, Integer, Word
+from weft.testbed.packets.simulation import PacketFlows, SimulatedFlows
+from weft.testbed.packets.switching import HEAD_BYTES
+
+LINKS, NODES = 4, 4  # of a path; each link's end takes the time of a node
+PATIENCE, GRACE_US = 100, 10_000  # times the ideal, and time, after which a permutation fails
+EARLY = ("kept", "dropped")
+
+
+def frame_ns(run: Run, length_bytes: int) -> int:
+    """Return the time of a packet on a link, in whole ns, as links have it."""
+    return int(8 * length_bytes / run.number("link_gbps"))
+
+
+def path_ns(run: Run, length_bytes: int) -> int:
+    """Return the time of a packet over idle links, from one leaf to another."""
+    head_bytes = switches(run).cut_through_bytes or length_bytes
+    waits_ns = (LINKS - 1) * frame_ns(run, min(head_bytes, length_bytes))
+    return waits_ns + frame_ns(run, length_bytes) + NODES * switches(run).node_ns
+
+
+def ideal_us(run: Run) -> float:
+    """Return the time of a message that is alone."""
+    interval_ns = 8 * run.integer("packet_bytes") / run.number("host_gbps")
+    sent_ns = (message_packets(run) - 1) * int(interval_ns)
+    return (sent_ns + path_ns(run, run.integer("packet_bytes"))) / 1000
+
+
+def path(n: int, hosts: int, spines: Ints, flow: int, src: int, dst: int) -> tuple[int, ...]:
+    """Return the nodes between two hosts over the spine of their flow, -1 within a leaf."""
+    first, last, spine = hosts + src // n, hosts + dst // n, int(spines[flow])
+    return (src, first, dst) if spine < 0 else (src, first, spine, last, dst)
+
+
+def placed(run: Run, flows: PacketFlows) -> Callable[[int, int, int], tuple[int, ...]]:
+    """Return the paths that a controller gives flows: as few as possible on each link."""
+    n, r, m = size(run.text("topology"))
+    spines = optimum(n, m, flows.dst.reshape(-1, n * r)).reshape(-1)
+    return partial(path, n, n * r, np.where(spines < 0, spines, n * r + r + spines))
+
+
+def simulate(run: Run) -> SimulatedFlows:
+    """Return what became of the messages; ValueError if one did not arrive in time."""
+    rounds = run.integer("permutations")
+    flows = messages(run, rounds)
+    go_back_ns = path_ns(run, HEAD_BYTES) if run.text("early") == "dropped" else 0
+    paths = placed(run, flows) if scheme(run).kind == GIVEN else None
+    deadline_us = rounds * (GRACE_US + PATIENCE * ideal_us(run))
+    beside = simulated(run, flows, {"go_back_ns": go_back_ns}, rounds=rounds, paths=paths)
+    done = beside.run((), deadline_us / 1e6, ())
+    if done.unfinished:
+        raise ValueError(
+            f"{run.experiment}: {done.unfinished} messages did not arrive within "
+            f"{deadline_us:.0f} us"
+        )
+    return done
+
+
+def measure(run: Run) -> Result:
+    """Return times of permutations and hosts, beside those of an ideal crossbar."""
+    done, alone_us = simulate(run), ideal_us(run)
+    times_us = 1e6 * done.completion_s.reshape(run.integer("permutations"), -1)
+    slowest_us, mean_us = float(times_us.max(axis=1).mean()), float(times_us.mean())
+    return Result(
+        figures={
+            "ideal_us": alone_us,
+            "completion_us": slowest_us,
+            "completion_ratio": slowest_us / alone_us,
+            "host_mean_us": mean_us,
+            "goodput_fraction": alone_us / mean_us,
+            **packet_figures(run, done),
+            **move_figures(run, done),
+        }
+    )
+
+
+def packet_figures(run: Run, done: SimulatedFlows) -> Row:
+    """Return the columns about order, and about packets that were sent again."""
+    counters, least = done.counters, message_packets(run) * len(done.flows.src)
+    if "late" in counters:
+        late, again = counters["late"].sum(), counters["refused"].sum()
+    else:
+        late, again = None, counters["retransmissions"].sum()
+    dropped = run.text("early") == "dropped"
+    return {
+        "late_fraction": None if late is None or dropped else float(late / least),
+        "sent_again_fraction": float(again / least),
+    }
+
+
+def move_figures(run: Run, done: SimulatedFlows) -> Row:
+    """Return the columns about DAR; None without it."""
+    names = ("moves_per_flow", "requests_per_flow")
+    if not scheme(run).detect:
+        return dict.fromkeys(names)
+    counted, flows = clos_run.together(done.statuses), len(done.flows.src)
+    values = counted.get("moves", 0) + counted.get("swaps", 0), counted.get("requests_sent", 0)
+    return {name: value / flows for name, value in zip(names, values, strict=True)}
+
+
+def check(run: Run) -> None:
+    """Raise ValueError if `run` does not converge, or takes too long, or lacks a rate or order."""
+    n, r, _ = size(run.text("topology"))
+    check_rate(run)
+    check_simulated(run, n * r * message_packets(run) * run.integer("permutations"))
+    if scheme(run).transport != "plain":
+        if run.text("early") == "dropped":
+            raise ValueError(f"{run.experiment}: {run.text('scheme')} has no go-back-N")
+        if rate(run) < 1:
+            raise ValueError(
+                f"{run.experiment}: {run.text('scheme')} sends at the rate of the links, "
+                f"{run.number('link_gbps'):g} Gbit/s"
+            )
+    check_daemons(run)
+
+
+NOT_HERE = ("kernel_mbps", "time_us", "skipped_us")
+SWEPT = ("central", "dar-informed", "dar-persistent", "ecmp", "drill", "ndp", "ndp-drill", "reps")
+PERMUTATION_AXES: dict[str, Axis] = {
+    **{key: axis for key, axis in AXES.items() if key not in NOT_HERE},
+    "topology": AXES["topology"].over("clos:n=24,r=48,m=24"),
+    "host_gbps": AXES["host_gbps"].over(40.0),
+    "scheme": Word(
+        "DAR by queues, by counts, informed; a central controller; or another",
+        words=tuple(SCHEMES),
+    ).over(*SWEPT),
+    "preset": AXES["preset"].over("infiniband"),
+    "key": AXES["key"].over("flow"),
+    "traffic": AXES["traffic"].over("cross"),
+    "message_kb": AXES["message_kb"].over(64, 256, 1024, 4096),
+    "permutations": Integer(
+        "permutations, each after a barrier", unit="permutations", least=1, most=10_000
+    ).over(2),
+    "early": Word(
+        "what receivers do with packets that come early: dropped, as by go-back-N", words=EARLY
+    ).over("kept"),
+}
+EXPERIMENT = Experiment(
+    name="dar_permutations",
+    question="How long does a permutation take if hosts wait for each other before the next?",
+    source="DAR, beyond the paper",
+    engines=("packet",),
+    axes=PERMUTATION_AXES,
+    columns=columns.PERMUTATIONS,
+    seeds=3,
+    compared=("scheme",),
+    measure=measure,
+    plot=Curves(
+        columns={"completion_ratio": "time of a permutation / of an ideal crossbar"},
+        x="message_kb",
+        series="scheme",
+        facet=("early",),
+        log=("message_kb",),
+        looks=looks,
+    ),
+    check=check,
+)
