@@ -206,8 +206,8 @@ NOT_OURS = {
     "jump_packets": "It depends on buffers and thresholds, which the paper does not print.",
 }
 SETTINGS = (
-    "Threshold, rest and room, which the paper does not print, decide the full rate: those of the "
-    "table below give receivers on SNB a mean of 29.2 to 36.5 Gbit/s."
+    "Threshold, rest and room, which the paper does not print, decide the full rate. Those of the "
+    "table below give means of 29.2 to 36.5 Gbit/s on SNB."
 )
 CASES = {
     (SNB, 40.0): "SNB, CLOS(24,48,48), 40 Gbit/s",

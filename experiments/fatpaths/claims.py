@@ -428,14 +428,14 @@ PAST_SCHEMES = Statement(
     "networks and schemes in the extended report",
 )
 CONFIGURATIONS = Statement(
-    "section VII-E, figures 12 and 16",
+    "section VII-E, figure 12",
     "Differences (in FCT) across layer configurations are up to 4×; increasing both n and ρ "
     "maximizes performance.",
     StatementKind.UP_TO,
     "about 10,000 hosts; which of two transports is not said",
 )
 NOT_PURIFIED = Statement(
-    "section VII-E",
+    "section VII-E, figure 14",
     "in the comparison of FatPaths with and without Purified Transport, performance with no "
     "Purified Transport is always significantly worse",
     StatementKind.ORDER,
