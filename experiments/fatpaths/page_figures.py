@@ -82,7 +82,7 @@ FIGURES = (
             looks=looks,
         ),
     ),
-    PageFigure("fatpaths_figure12", "fatpaths_density"),
+    PageFigure("fatpaths_figure12", "fatpaths_density", {"mapping": "linear"}),
     PageFigure(
         "fatpaths_figures14_15",
         "fatpaths_tcp",

@@ -25,7 +25,9 @@ LBSP = {"scheme": "lbsp"}
 HEALTHY = {"damage": "none"}
 BALANCED = {"oversubscription": 1}
 SHORT = "8-ary fat-tree, 32 KB flows, load 0.8 for 3.3 s, TCP Reno, 99.9th percentile"
-OUR_SHORT = "10 permutations, 3.3 ms of traffic"
+OUR_SHORT = (
+    "10 permutations, 3.3 ms of traffic; Linux' first window, ten packets, is larger than ns-2's"
+)
 LONG = "8-ary fat-tree, four flows of 100 MB again and again for 20 s, TCP Reno, 99.9th percentile"
 OUR_LONG = "the four flows once; percentile of four flows"
 POD = "16-ary fat-tree, five flows to one pod, one failed link, TCP Reno"
@@ -398,10 +400,9 @@ FIGURE_7 = (
         ELEVEN,
         "over 11",
         times(long("degraded"), HEALTHY),
-        above(11),
-        OUR_LONG,
-        why_less="Linux undoes a cut of the window if timestamps show that the packet was only "
-        "late; ns-2's Reno does not.",
+        ours=OUR_LONG,
+        apart="Linux undoes a cut of the window if timestamps show that the packet was only late; "
+        "ns-2's Reno does not.",
     ),
     Claim(
         "long flows under packet scatter, degraded link over healthy, 16-ary fat-tree",
@@ -464,7 +465,8 @@ STATES = (
             "prevented",
             queues(column, "", 0.9, {"states": 0}),
             ours=PACED,
-            apart=TWO_LOADS,
+            apart="The text has two loads, one four times the other, and only under the higher one "
+            "do queues grow without states.",
         )
         for hop, column in (("first", "edge_queue"), ("second", "aggregation_queue"))
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import defaultdict
 from dataclasses import replace
 from statistics import mean
 
@@ -29,7 +30,7 @@ from weft.experiments.report.claims import (
 from weft.experiments.report.report import claimed
 from weft.experiments.runner import definition
 from weft.experiments.runner.rows import meaning_of, plain
-from weft.topologies import canonical
+from weft.topologies import build, canonical
 
 D33 = "dcell:n=3,k=3"
 HOPS = Query("hop_length", {"topology": D33, "routing": "pr-gpi"}, "mean_hops", seeds=3)
@@ -435,6 +436,23 @@ def test_a_claim_is_of_the_networks_that_its_words_name(all_claims):
         assert named_topologies(words) <= used, name
         if named_topologies(words) and not re.search(r"\ball\b| to |fat-tree", words):
             assert used <= named_topologies(words), name
+
+
+def test_a_claim_says_how_many_hosts_its_networks_have(all_claims):
+    said = defaultdict(set)
+    for claim in all_claims.values():
+        runs = claim.query.runs if claim.query else []
+        networks = {run.parameters.get("topology") for run in runs}
+        for text in re.findall(r"[\d,]+(?: to [\d,]+)? hosts", claim.words + "; " + claim.ours):
+            said[text] |= {build(network).servers for network in networks if network}
+    assert len(said) > 5
+    for text, hosts in said.items():
+        numbers = [number.replace(",", "") for number in re.findall(r"[\d,]+", text)]
+        rounded = {round(n, len(numbers[0].rstrip("0")) - len(str(n))) for n in hosts}
+        if len(numbers) == 2:
+            assert [min(hosts), max(hosts)] == [*map(int, numbers)], text
+        elif hosts:
+            assert int(numbers[0]) in rounded, text
 
 
 def test_a_rule_has_the_bounds_that_words_of_the_paper_name(all_claims):
