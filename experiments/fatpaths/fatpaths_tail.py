@@ -2,7 +2,8 @@
 
 FatPaths' figures 14 to 16 say that layers shorten the tail.  Conditions are those of fatpaths_tcp
 on the paper's network of 10,108 hosts, where a run has some 4,000 long flows: the 99.9th percentile
-is the time of the fourth slowest of them.
+is the time of the fourth slowest of them.  A flow's first layer is layer 0, as in the paper, or a
+random one; losses are repaired as in Linux, or by Reno.
 """
 
 from __future__ import annotations
@@ -15,16 +16,19 @@ import numpy as np
 from weft.experiments.engines.arrays import Floats
 from weft.experiments.fatpaths import fatpaths_vs_fattree
 from weft.experiments.fatpaths.fatpaths_tcp import EXPERIMENT as TCP
-from weft.experiments.report.panels import Curves, relative
+from weft.experiments.fatpaths.transports import transport_of
+from weft.experiments.report.panels import Curves, relative, select
 from weft.experiments.runner.definition import Row, Run, Table
 from weft.experiments.runner.parameters import swept
+from weft.testbed.packets.transport import transport
 
 TIMES = {
     "long_mean_ms": "(a) long flows over ECMP's, mean",
     "long_p99_ms": "(b) 99th percentile over ECMP's",
     "long_p999_ms": "(c) 99.9th percentile over ECMP's",
 }
-SAME = ("topology", "mapping", "load_fraction", "rto_min_us", "seconds", "seed")
+SAME = ("topology", "mapping", "load_fraction", "rto_min_us", "seconds", "recovery", "seed")
+RENO = "tcp:start=first,recovery=reno"
 
 
 def extreme(long_ms: Floats) -> Row:
@@ -33,20 +37,23 @@ def extreme(long_ms: Floats) -> Row:
 
 
 def has_layers(run: Run) -> bool:
-    """Return True for one cell of ECMP, which has no layers."""
-    one = ("ecmp", 4, 1, "tcp:start=first")
-    cell = tuple(run.parameters[key] for key in ("routing", "layers", "rho", "transport"))
-    return run.text("routing") == "layers" or cell == one
+    """Return True for one cell of ECMP, which has no layers, for each way of recovery."""
+    cell = (run.integer("layers"), run.number("rho"), transport_of(run).start)
+    return run.text("routing") == "layers" or cell == (4, 1, "first")
 
 
 def over_ecmp(table: Table) -> Table:
-    """Return the times over layers by those of ECMP, with the layers in words."""
-    rows = relative(table, TIMES, {"routing": "ecmp"}, SAME)
-    return [
-        {**row, "way": f"{row['layers']} layers", "start": str(row["transport"]).partition(":")[2]}
-        for row in rows
-        if row["routing"] == "layers"
+    """Return the times over layers by those of ECMP with the same recovery from losses."""
+    marked = [
+        {
+            **row,
+            "recovery": transport(str(row["transport"])).recovery,
+            "start": transport(str(row["transport"])).start,
+            "way": f"{row['layers']} layers",
+        }
+        for row in table
     ]
+    return select(relative(marked, TIMES, {"routing": "ecmp"}, SAME), routing="layers")
 
 
 EXPERIMENT = replace(
@@ -58,9 +65,9 @@ EXPERIMENT = replace(
         TCP.axes,
         topology=["slimfly:q=19,p=14"],
         routing=["ecmp", "layers"],
-        layers=[4, 9, 16],
+        layers=[4, 9],
         rho=[0.4, 0.6, 0.8, 1.0],
-        transport=["tcp:start=first", "tcp:start=random"],
+        transport=["tcp:start=first", "tcp:start=random", RENO],
         seconds=[0.01],
     ),
     columns={**TCP.columns, "long_p999_ms": "99.9th percentile of that of long flows"},
@@ -73,7 +80,7 @@ EXPERIMENT = replace(
         columns=TIMES,
         x="rho",
         series="way",
-        facet=("start",),
+        facet=("recovery", "start"),
         baseline=1,
         rows=over_ecmp,
     ),

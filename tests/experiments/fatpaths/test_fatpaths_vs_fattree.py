@@ -87,10 +87,10 @@ def test_the_tail_is_the_time_that_one_flow_of_a_thousand_exceeds():
     assert fatpaths_tail.extreme(times[:0]) == {"long_p999_ms": None}
 
 
-def test_ecmp_has_one_cell_beside_those_of_layers():
+def test_ecmp_has_no_cell_for_layers():
     runs = fatpaths_tail.EXPERIMENT.runs(seeds=1)
-    assert [run.parameters["routing"] for run in runs].count("ecmp") == 1
-    assert len(runs) == 1 + 3 * 4 * 2
+    assert [run.parameters["routing"] for run in runs].count("ecmp") == 2  # by recovery
+    assert len(runs) == 2 + 2 * 4 * 3
 
 
 def test_layers_carry_what_collides_on_one_link():
@@ -219,6 +219,11 @@ def test_what_cannot_be_is_refused():
             {"transport": "ndp:retransmissions=first", "engine": "kernel"},
             "retransmissions=first needs --engine packet",
         ),
+        (
+            {"transport": "tcp:recovery=reno", "engine": "kernel"},
+            "recovery=reno needs --engine packet",
+        ),
+        ({"transport": "tcp:recovery=tahoe"}, "no tcp: recovery 'tahoe'"),
         ({"topology": "dcell:n=4,k=1"}, "fabric of switches"),
     ):
         with pytest.raises(ValueError, match=why):
