@@ -110,11 +110,11 @@ def test_the_third_repetition_sends_the_packet_again_and_halves_the_window(flow:
 
 
 def test_the_first_new_answer_ends_recovery_though_more_was_lost(flow: Flow) -> None:
-    """Packets 6 and 8 are lost: 8 waits for the timer."""
+    """Packets 6 and 8 are lost: 8 waits for three repetitions of its own, or for the timer."""
     with_eight_in_flight(flow)
-    sent = [flow.answer(6) for _ in range(6)]
-    assert sent == [[], [], [6], [], [14], [15]]
-    assert flow.answer(8) == []
+    sent = [flow.answer(6) for _ in range(7)]
+    assert sent == [[], [], [6], [], [14], [15], [16]]
+    assert [flow.answer(8) for _ in range(4)] == [[], [], [], [8]]
     assert flow.expire() == [8]
     assert flow.library.tcp_sender_deadline(flow.flow) != NEVER
 
@@ -125,6 +125,22 @@ def test_a_timeout_begins_with_one_packet_and_sends_all_again_in_order(flow: Flo
     assert flow.answer(7) == [7, 8]
     assert flow.answer(8) == [9, 10]
     assert flow.answer(14) == [14, 15, 16, 17]  # all had arrived; ssthresh 4
+
+
+def test_a_timeout_in_recovery_halves_the_window_again(flow: Flow) -> None:
+    with_eight_in_flight(flow)
+    assert [flow.answer(6) for _ in range(3)] == [[], [], [6]]
+    assert flow.expire() == [6]
+    assert flow.answer(7) == [7, 8]
+    assert flow.answer(8) == [9]  # ssthresh 2, so that slow start has ended
+
+
+def test_a_timeout_repeats_what_was_sent_a_moment_ago(flow: Flow) -> None:
+    with_eight_in_flight(flow)
+    flow.now = flow.library.tcp_sender_deadline(flow.flow) - 5 * RTT_NS // 10 - 1
+    assert [flow.answer(6) for _ in range(5)] == [[], [], [6], [], [14]]
+    assert flow.expire() == [6]
+    assert flow.answer(14) == [14, 15]
 
 
 @pytest.mark.parametrize("flow", [CLASSIC_ECN], indirect=True)
