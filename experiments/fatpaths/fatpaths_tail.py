@@ -45,15 +45,12 @@ def has_layers(run: Run) -> bool:
 
 def over_ecmp(table: Table) -> Table:
     """Return the times over layers by those of ECMP with the same recovery from losses."""
-    marked = [
-        {
-            **row,
-            "recovery": transport(str(row["transport"])).recovery,
-            "start": transport(str(row["transport"])).start,
-            "way": f"{row['layers']} layers",
-        }
-        for row in table
-    ]
+    marked = []
+    for row in table:
+        tcp = transport(str(row["transport"]))
+        start = "random start" if tcp.start == "random" else "layer 0 first"
+        way = f"{row['layers']} layers" + (", Reno" if tcp.recovery == "reno" else "")
+        marked.append({**row, "recovery": tcp.recovery, "start": start, "way": way})
     return select(relative(marked, TIMES, {"routing": "ecmp"}, SAME), routing="layers")
 
 
@@ -81,7 +78,8 @@ EXPERIMENT = replace(
         columns=TIMES,
         x="rho",
         series="way",
-        facet=("recovery", "start"),
+        dash="start",
+        facet=(),
         baseline=1,
         rows=over_ecmp,
     ),
