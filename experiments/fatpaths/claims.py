@@ -84,7 +84,7 @@ BESIDE_HTSIM: Where = {
 }
 UNNOTICED: Where = {"topology": "slimfly:q=5,p=4", "failed_fraction": 0.02, "known_us": 0}
 SWEEPS = (
-    Sweep("fatpaths_failover", {"clock": "virtual"}, 10),
+    Sweep("fatpaths_failover", {"clock": "virtual"}, 5),
     *(
         Sweep("ndp_incast", {"engine": engine, **BESIDE_HTSIM}, 10)
         for engine in ("packet", "kernel")
