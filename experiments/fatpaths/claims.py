@@ -181,6 +181,7 @@ SWEEPS = (
             "fatpaths_tcp",
             {
                 "topology": SLIMFLY_10K,
+                "transport": (RACK, RENO),
                 "rto_min_us": (1000, 10_000),
                 **PAPER_TCP,
                 **routing,
@@ -969,6 +970,23 @@ CLOUD = (
         )
         for words, column in (("mean", "step_mean_ms"), ("99th percentile", "step_p99_ms"))
         for name, where in BASELINES
+    ),
+    Claim(
+        "99th percentile of flows' times with TCP and timeouts of 10 ms, ECMP over layers, SF, q = "
+        "19, maximum over sizes",
+        SOME_FLOWS,
+        "above 2.5",
+        tcp(
+            SLIMFLY_10K,
+            "step_p99_ms",
+            {**ECMP, "rto_min_us": 10_000},
+            SPARSE,
+            statistic=max,
+            entries=True,
+        ),
+        ours=OURS_TCP,
+        apart="The paper's least timeout is 200 µs; with ours one flow in a hundred that waits for "
+        "it makes the percentile.",
     ),
     *(
         Claim(
