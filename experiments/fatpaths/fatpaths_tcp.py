@@ -40,8 +40,8 @@ DENSITY = {
     "long_mean_ms": "(a) long flows, mean (ms)",
     "long_p99_ms": "(b) 99th percentile (ms)",
 }
-SAME = ("topology", "mapping", "load_fraction", "seconds", "seed")
-FACET = ("topology", "mapping", "load_fraction")
+FACET = ("topology", "mapping", "load_fraction", "rto_min_us", "transport")
+SAME = (*FACET, "seconds", "seed")
 
 
 def has_density(run: Run) -> bool:

@@ -18,7 +18,7 @@ paper's 9 kB, on the kernel as well.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import compress
 
 import numpy as np
@@ -101,8 +101,18 @@ def loads(run: Run, topology: Topology) -> list[Load]:
     return [Load(flow.at_s, flow.src, flow.dst, flow.size_bytes or 1) for flow in flows]
 
 
-def measure(run: Run) -> Result:
-    """Return throughput and times of flows, and what a host costs."""
+def no_columns(long_ms: Floats) -> Row:
+    """Return no column."""
+    return {}
+
+
+def measure(run: Run, further: Callable[[Floats], Row] = no_columns) -> Result:
+    """Return throughput and times of flows, and what a host costs.
+
+    Args:
+        run: the run.
+        further: more columns, from the times of long flows in ms.
+    """
     topology = run.topology
     how, flows = carriage(run, topology), loads(run, topology)
     carried = transports.carry(run, topology, flows, how)
@@ -119,6 +129,7 @@ def measure(run: Run) -> Result:
             **throughput(8000 * sizes / ms / how.rate_bps),
             **flow_times.long_and_short(sizes, ms, run.number("size_fraction")),
             **flow_times.distributions(sizes, ms, run.number("size_fraction"), how.rate_bps),
+            **further(ms[sizes >= flow_times.LONG_BYTES * run.number("size_fraction")]),
         }
     )
 

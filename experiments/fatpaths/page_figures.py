@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from weft.experiments.fatpaths.claims import SLIMFLY_10K
+from weft.experiments.fatpaths.claims import RACK, RENO, SLIMFLY_10K
+from weft.experiments.fatpaths.diversity import FIGURES_7_AND_8
 from weft.experiments.fatpaths.fatpaths_tcp import FIGURE_14, FIGURE_15, FIGURE_16, HORIZONS
 from weft.experiments.fatpaths.layered_throughput import looks as construction_looks
 from weft.experiments.fatpaths.ndp_incast import incasts
@@ -18,6 +19,7 @@ from weft.experiments.runner.definition import Row, Table
 
 # of tools/htsim_incast.py, in a checkout
 HTSIM = Path(__file__).resolve().parents[2] / "results" / "elsewhere" / "htsim_ndp_incast.jsonl"
+LIKE_PAPER = {"mapping": "random", "seconds": "0.01", "rto_min_us": "200"}
 COSTS = {f"{part}_cost_usd": part for part in ("host", "router", "copper", "fibre")}
 
 
@@ -42,6 +44,8 @@ FIGURES = (
     PageFigure("fatpaths_figures2_11_13", "fatpaths_vs_fattree", {"layers": "9"}),
     PageFigure("fatpaths_figure4", "collisions", {"pattern": "permutation,shuffle"}),
     PageFigure("fatpaths_figure6", "diversity", {"hops": "0"}),
+    PageFigure("fatpaths_figures7_8", "diversity", {}, FIGURES_7_AND_8),
+    PageFigure("fatpaths_tail", "fatpaths_tail"),
     PageFigure(
         "fatpaths_figure9",
         "layered_throughput",
@@ -86,13 +90,13 @@ FIGURES = (
     PageFigure(
         "fatpaths_figures14_15",
         "fatpaths_tcp",
-        {"topology": SLIMFLY_10K},
+        {**LIKE_PAPER, "topology": SLIMFLY_10K, "transport": f"{RACK},{RENO}"},
         Stack(FIGURE_14, FIGURE_15),
     ),
     PageFigure(
         "fatpaths_figure16",
         "fatpaths_tcp",
-        {"routing": "layers", "mapping": "random", "seconds": "0.01"},
+        {**LIKE_PAPER, "routing": "layers", "transport": RACK},
         replace(FIGURE_16, facet=()),
     ),
     PageFigure("fatpaths_horizons", "fatpaths_tcp", {"topology": "slimfly:q=7,p=6"}, HORIZONS),

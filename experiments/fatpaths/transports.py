@@ -168,8 +168,9 @@ def check(run: Run) -> None:
         )
     if run.engine == "packet":
         check_simulated(parsed)
-    if run.engine == "kernel" and parsed.retransmissions == "first":
-        raise ValueError(f"{run.experiment}: retransmissions=first needs --engine packet")
+    for name, simulated in (("retransmissions", "first"), ("recovery", "reno")):
+        if run.engine == "kernel" and getattr(parsed, name) == simulated:
+            raise ValueError(f"{run.experiment}: {name}={simulated} needs --engine packet")
     if run.engine == "kernel" and parsed.name == "tcp":
         common.check_control(run, parsed.control)
         common.check_tcp(run)
@@ -385,7 +386,8 @@ def by_tcp(run: Run, network: Any, loads: Sequence[Load], how: Carriage) -> Tran
 
 TRANSPORT = Spec(
     "what carries the flows",
-    form="ndp, ndp:window=8,retransmissions=first,choice=reps, tcp, tcp:control=reno,start=first",
+    form="ndp, ndp:window=8,retransmissions=first,choice=reps, tcp, "
+    "tcp:control=reno,start=first,recovery=reno",
     check=transport,
 )
 HEADER_PACKETS = Integer("headers that wait at a port", unit="packets", least=1, most=10**6)

@@ -69,6 +69,7 @@ HEADS = {
     "long_mean_ms": "long flows, mean (ms)",
     "long_median_ms": "long flows, median (ms)",
     "long_p99_ms": "long flows, 99th percentile (ms)",
+    "long_p999_ms": "long flows, 99.9th percentile (ms)",
     "max_load_flows": "maximum load (flows)",
     "message_kb": "message (KiB)",
     "min_throughput_gbps": "minimum throughput (Gbit/s)",

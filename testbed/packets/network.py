@@ -32,6 +32,7 @@ from weft.topologies.core.topology import Topology
 # Rules of switches that need no parameters: a random port for each packet, one for each flow.
 SPRAY, HASH = SelectionRule(RANDOM), SelectionRule(FLOW_HASH)
 NO_ECN, CLASSIC_ECN, DCTCP = 0, 1, 2
+RACK, RENO = 0, 1
 QUEUED, HEARD = 4, 5  # kinds of events of switches
 WORD_BITS, WORD = 64, (1 << 32) - 1
 FLOWS_OF_TABLE = 1 << 10  # at first, for which there is room
@@ -91,6 +92,7 @@ class TcpParameters(Structure):
     ecn: NO_ECN, CLASSIC_ECN or DCTCP.
     one_message: 1 if a connection has one message alone: it is open before, so that no handshake is
         lost, and is closed with the last packet, which is acknowledged at once.
+    recovery: RACK, or RENO for the TCP of RFC 5681.
     """
 
     _fields_ = (
@@ -99,6 +101,7 @@ class TcpParameters(Structure):
         ("frame_bytes", c_uint32),
         ("ecn", c_uint32),
         ("one_message", c_uint32),
+        ("recovery", c_uint32),
     )
 
 

@@ -8,6 +8,7 @@
 #define SECOND_NS 1000000000ull
 #define MS_NS 1000000ull /* unit of time stamps */
 #define INITIAL_WINDOW 10
+#define INITIAL_RENO_WINDOW 2 /* RFC 5681, of packets above 2,190 bytes */
 #define INITIAL_RECEIVE_BYTES 65535
 #define DUPLICATES 3	  /* packets that may overtake one before it is taken for lost */
 #define MOST_QUICK 16	  /* acknowledgements at the beginning that are not delayed */
@@ -47,6 +48,7 @@ struct sender {
 	uint32_t rack_sequence, reordering_seen, reordering_steps;
 	uint64_t steps_raised_at, syn_sent_at;
 	uint32_t probe_point, probe_again, probe_due;
+	uint32_t duplicates, repair_due; /* of Reno */
 	uint32_t backoff, state, timer, connected;
 	uint64_t deadline;
 	uint32_t reduced, alpha, marked_acks, acks, alpha_point;
@@ -79,6 +81,11 @@ static uint64_t least(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
+static int is_reno(const struct tcp_flow *f)
+{
+	return f->parameters.recovery == TCP_RENO;
+}
+
 /* Return the tick at which a timer of Linux that is set now for `after_ns` expires. */
 static uint64_t tick(const struct tcp_flow *f, uint64_t now, uint64_t after_ns)
 {
@@ -99,7 +106,7 @@ struct tcp_flow *tcp_new(const struct tcp_parameters *parameters, uint32_t flow)
 	f->s = (struct sender){
 		.first = NONE,
 		.last = NONE,
-		.window = INITIAL_WINDOW,
+		.window = is_reno(f) ? INITIAL_RENO_WINDOW : INITIAL_WINDOW,
 		.threshold = INFINITE_WINDOW,
 		.least_rtt = UINT64_MAX,
 		.reordering_steps = 1,
@@ -329,6 +336,11 @@ static void set_probe_timer(struct tcp_flow *f, uint64_t now)
 	uint64_t after = s->smoothed_rtt ? 2 * s->smoothed_rtt : SECOND_NS;
 	uint64_t timeout = retransmission_timeout(f);
 
+	if (is_reno(f)) { /* it has no probes, and its timer runs on while packets are sent */
+		if (s->timer == TIMER_NONE)
+			set_retransmission_timer(f, now);
+		return;
+	}
 	if (!out || s->state > REDUCING || s->sacked || s->lost) {
 		set_retransmission_timer(f, now);
 		return;
@@ -473,7 +485,8 @@ static uint32_t apply(struct tcp_flow *f, uint64_t now, const struct tcp_segment
 		if (!(s->packets[p].flags & (EVER_AGAIN | SACKED)))
 			rtt = now - s->packets[p].sent_at;
 	}
-	if (!rtt && ack->sequence > s->acknowledged) /* by the time stamp, of retransmitted packets */
+	/* by the time stamp, of retransmitted packets; Reno has none */
+	if (!rtt && ack->sequence > s->acknowledged && !is_reno(f))
 		rtt = MS_NS * most(1, now / MS_NS + 1 - ack->stamp_ms);
 	s->acknowledged = most(s->acknowledged, ack->sequence);
 	if (rtt)
@@ -557,6 +570,53 @@ void tcp_open(struct tcp_flow *f, uint64_t now, uint64_t rtt_ns)
 	set_timer(f, now, TIMER_NONE, 0);
 }
 
+static void halve(struct tcp_flow *f, uint32_t state)
+{
+	start_reduction(f, state);
+	f->s.window = f->s.threshold;
+}
+
+/* Handle a repeated acknowledgement: in recovery it stands for a packet that has left the network,
+ * the third begins it. */
+static void reno_repeated(struct tcp_flow *f)
+{
+	struct sender *s = &f->s;
+
+	s->duplicates++;
+	if (s->state == RECOVERY) {
+		s->sacked += in_flight(s) > 0;
+	} else if (s->duplicates == DUPLICATES && s->state != LOSS) {
+		halve(f, RECOVERY);
+		mark(s, s->acknowledged);
+		s->sacked = least(DUPLICATES, in_flight(s));
+		s->repair_due = 1;
+	}
+}
+
+static void reno_answered(struct tcp_flow *f, uint64_t now, const struct tcp_segment *ack)
+{
+	struct sender *s = &f->s;
+	uint32_t before = s->acknowledged, was_recovery = s->state == RECOVERY;
+
+	apply(f, now, ack);
+	s->limit = most(s->limit, ack->sequence + ack->window);
+	if (s->acknowledged == before) {
+		if (s->next > before)
+			reno_repeated(f);
+		return;
+	}
+	s->backoff = s->duplicates = s->repair_due = s->sacked = 0;
+	set_retransmission_timer(f, now);
+	if (was_recovery)
+		s->window = s->threshold;
+	if (was_recovery || s->acknowledged >= s->recovery_point)
+		s->state = OPEN;
+	if (ack->congested && s->state == OPEN && s->acknowledged < s->next)
+		halve(f, REDUCING);
+	else if (!was_recovery && !ack->congested)
+		grow_window(s, 1); /* for each acknowledgement, whatever it covers */
+}
+
 void tcp_answered(struct tcp_flow *f, uint64_t now, const struct tcp_segment *ack)
 {
 	struct sender *s = &f->s;
@@ -566,6 +626,10 @@ void tcp_answered(struct tcp_flow *f, uint64_t now, const struct tcp_segment *ac
 	if (ack->kind == TCP_SYN_ACK) {
 		if (!s->connected)
 			tcp_open(f, now, now - s->syn_sent_at);
+		return;
+	}
+	if (is_reno(f)) {
+		reno_answered(f, now, ack);
 		return;
 	}
 	if (ack->repeated)
@@ -618,6 +682,10 @@ int tcp_next(struct tcp_flow *f, uint64_t now, struct tcp_segment *segment)
 		segment->capable = segment->sequence == s->next && f->parameters.ecn;
 		return 1;
 	}
+	if (s->repair_due) { /* as does Reno's retransmission */
+		*segment = data_of(f, now, s->acknowledged);
+		return 1;
+	}
 	if (in_flight(s) >= s->window) {
 		s->window_limited = 1;
 		return 0;
@@ -665,6 +733,7 @@ void tcp_sent(struct tcp_flow *f, uint64_t now, const struct tcp_segment *segmen
 			set_probe_timer(f, now);
 	} else {
 		f->counters.retransmissions++;
+		s->repair_due = 0;
 		unlist(s, segment->sequence);
 		if (p->flags & LOST) {
 			p->flags |= AGAIN;
@@ -693,9 +762,9 @@ void tcp_refused(struct tcp_flow *f, uint64_t now, const struct tcp_segment *seg
 		tcp_sent(f, now, segment);
 		return;
 	}
-	if (f->s.state == OPEN)
+	if (f->s.state == OPEN && !is_reno(f))
 		start_reduction(f, REDUCING);
-	f->s.probe_due = 0;
+	f->s.probe_due = f->s.repair_due = 0;
 	if (f->s.timer == TIMER_NONE)
 		set_timer(f, now, TIMER_RTO, retransmission_timeout(f));
 }
@@ -708,7 +777,10 @@ static void time_out(struct tcp_flow *f, uint64_t now)
 	f->counters.timeouts++;
 	if (s->backoff < MOST_BACKOFF)
 		s->backoff++;
-	if (is_first || s->acknowledged >= s->recovery_point) { /* not yet reduced for this loss */
+	s->sacked = is_reno(f) ? 0 : s->sacked;
+	s->duplicates = s->repair_due = 0;
+	/* not yet reduced for this loss; Reno reduces each time */
+	if (is_first || s->acknowledged >= s->recovery_point || is_reno(f)) {
 		s->prior_window = s->window;
 		s->prior_threshold = s->threshold;
 		s->threshold = most(2, s->window / 2);
@@ -719,7 +791,7 @@ static void time_out(struct tcp_flow *f, uint64_t now)
 	for (uint32_t p = s->acknowledged; p < s->next; p++) {
 		struct packet *packet = &s->packets[p];
 
-		if (p != s->acknowledged && packet->sent_at + s->rack_rtt > now)
+		if (p != s->acknowledged && packet->sent_at + s->rack_rtt > now && !is_reno(f))
 			continue; /* sent a moment ago */
 		mark(s, p);
 	}
@@ -802,6 +874,10 @@ static struct tcp_segment answer_of(struct tcp_flow *f)
 
 static void add_blocks(struct tcp_flow *f, struct tcp_segment *answer, uint32_t repeated)
 {
+	if (is_reno(f)) {
+		f->counters.spurious += repeated != NONE;
+		return;
+	}
 	if (repeated != NONE) {
 		answer->repeated = 1;
 		answer->blocks[answer->n_blocks++] = (struct tcp_block){ repeated, repeated + 1 };
@@ -859,7 +935,7 @@ int tcp_receive(struct tcp_flow *f, uint64_t now, const struct tcp_segment *data
 	}
 	r->unanswered++;
 	at_once |= repeated != NONE || had_blocks || r->n_blocks || r->quick || r->unanswered >= 2;
-	at_once |= f->parameters.one_message && r->expected == f->packets;
+	at_once |= is_reno(f) || (f->parameters.one_message && r->expected == f->packets);
 	if (!at_once) {
 		r->deadline = tick(f, now, DELAYED_ACK_NS);
 		return 0;

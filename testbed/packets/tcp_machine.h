@@ -5,7 +5,11 @@
  * Sequence numbers count full packets.  Loss is found by time (RACK and TLP, RFC 8985), recovery
  * is proportional rate reduction (RFC 6937), with selective acknowledgements and their duplicates
  * (RFC 2018, 2883); windows are those of Reno, and congestion is echoed as in RFC 3168 or 8257.
- * Constants and the order of steps are those of Linux 6.12, whose timers tick in jiffies. */
+ * Constants and the order of steps are those of Linux 6.12, whose timers tick in jiffies.
+ *
+ * With TCP_RENO both ends are those of RFC 5681 alone, as in simulators of that time: no selective
+ * acknowledgements, every packet is acknowledged, three repetitions of an acknowledgement stand for
+ * a loss, the first new one ends recovery, and what follows a timeout is sent again in order. */
 #pragma once
 #include <stdint.h>
 
@@ -14,16 +18,19 @@
 #define TCP_NEVER UINT64_MAX
 
 enum { TCP_NO_ECN, TCP_CLASSIC_ECN, TCP_DCTCP };
+enum { TCP_RACK, TCP_RENO };
 enum { TCP_SYN = 1, TCP_SYN_ACK, TCP_DATA, TCP_ACK };
 
 /* one_message: 1 if a connection has one message alone: it is open before, so that no handshake is
- * lost, and is closed with the last packet, which is acknowledged at once. */
+ * lost, and is closed with the last packet, which is acknowledged at once.
+ * recovery: how losses are found and repaired: TCP_RACK or TCP_RENO. */
 struct tcp_parameters {
 	uint64_t jiffy_ns;
 	uint64_t rto_min_ns;
 	uint32_t frame_bytes;
 	uint32_t ecn;
 	uint32_t one_message;
+	uint32_t recovery;
 };
 
 struct tcp_block {

@@ -10,7 +10,14 @@ from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from weft.daemons.transport.parameters import LayerChoice, Parameters, timeout_ns
-from weft.testbed.packets.network import CLASSIC_ECN, DCTCP, StreamParameters, TcpParameters
+from weft.testbed.packets.network import (
+    CLASSIC_ECN,
+    DCTCP,
+    RACK,
+    RENO,
+    StreamParameters,
+    TcpParameters,
+)
 from weft.topologies.core.grammar import integer, parse, unknown
 
 WINDOW, MOST_WINDOW = 8, 255
@@ -18,7 +25,7 @@ JIFFY_NS = 1_000_000  # of a kernel with 1,000 ticks a second
 SIMULATED_CONTROLS = ("reno", "dctcp")
 PARAMETERS = {
     "ndp": ("window", "retransmissions", "choice"),
-    "tcp": ("control", "start"),
+    "tcp": ("control", "start", "recovery"),
     "plain": ("rate_mbps", "skip_us", "go_back_ns"),
 }
 ACKNOWLEDGED, ALL = ("ndp", "tcp"), tuple(PARAMETERS)
@@ -28,6 +35,7 @@ WORDS = {
     "retransmissions": ("among", "first"),
     "choice": tuple(choice.name.lower() for choice in LayerChoice),
     "start": ("first", "random"),
+    "recovery": ("rack", "reno"),
 }
 
 NUMBERS = {
@@ -47,6 +55,7 @@ class Transport(NamedTuple):
     choice: of ndp: rule for the layer of a packet (daemons/transport/parameters.py).
     control: congestion control of tcp.
     start: of tcp: a flow's first layer, `first` or `random`.
+    recovery: of simulated tcp: `rack` as in Linux, or `reno` as in RFC 5681.
     rate_mbps: of plain: of a host; 0: of its link.
     skip_us: of plain: time from which on receivers count what arrives.
     go_back_ns: of plain: a receiver drops packets that come early, and its host hears of it so much
@@ -59,6 +68,7 @@ class Transport(NamedTuple):
     choice: str = "flow"
     control: str = "reno"
     start: str = "random"
+    recovery: str = "rack"
     rate_mbps: int = 0
     skip_us: int = 0
     go_back_ns: int = 0
@@ -87,6 +97,7 @@ class Transport(NamedTuple):
             frame_bytes=frame_bytes,
             ecn=DCTCP if self.control == "dctcp" else CLASSIC_ECN,
             one_message=one_message,
+            recovery=RENO if self.recovery == "reno" else RACK,
         )
 
     def ndp(self, rate_bps: int, frame_bytes: int, *, layers: int, seed: int) -> Parameters:

@@ -4,7 +4,12 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from weft.experiments.fatpaths import fatpaths_feedback, fatpaths_vs_fattree, ndp_failover
+from weft.experiments.fatpaths import (
+    fatpaths_feedback,
+    fatpaths_tail,
+    fatpaths_vs_fattree,
+    ndp_failover,
+)
 from weft.experiments.fatpaths.flow_times import ended_summary
 from weft.experiments.runner.definition import Run
 from weft.topologies import build
@@ -64,6 +69,28 @@ def test_flows_are_the_same_for_every_routing_and_others_where_hosts_have_change
     moved = fatpaths_vs_fattree.loads(small_run(mapping="random"), topology)
     routers = {(load.src // 4, load.dst // 4) for load in moved}
     assert len(routers) > 6
+
+
+def test_further_columns_are_those_of_long_flows_alone():
+    seen = []
+    result = fatpaths_vs_fattree.measure(small_run(), lambda ms: seen.append(ms) or {"more": 1})
+    (long_ms,) = seen
+    assert 0 < len(long_ms) == result.figures["long_flows"] < result.figures["flows"]
+    assert long_ms.mean() == result.figures["long_mean_ms"]
+    assert result.figures["more"] == 1
+
+
+def test_the_tail_is_the_time_that_one_flow_of_a_thousand_exceeds():
+    times = np.arange(1.0, 4001.0)
+    (value,) = fatpaths_tail.extreme(times).values()
+    assert (times > value).sum() == 4
+    assert fatpaths_tail.extreme(times[:0]) == {"long_p999_ms": None}
+
+
+def test_ecmp_has_no_cell_for_layers():
+    runs = fatpaths_tail.EXPERIMENT.runs(seeds=1)
+    assert [run.parameters["routing"] for run in runs].count("ecmp") == 1
+    assert len(runs) == 1 + 2 * 4 + 4
 
 
 def test_layers_carry_what_collides_on_one_link():
@@ -192,6 +219,11 @@ def test_what_cannot_be_is_refused():
             {"transport": "ndp:retransmissions=first", "engine": "kernel"},
             "retransmissions=first needs --engine packet",
         ),
+        (
+            {"transport": "tcp:recovery=reno", "engine": "kernel"},
+            "recovery=reno needs --engine packet",
+        ),
+        ({"transport": "tcp:recovery=tahoe"}, "no tcp: recovery 'tahoe'"),
         ({"topology": "dcell:n=4,k=1"}, "fabric of switches"),
     ):
         with pytest.raises(ValueError, match=why):

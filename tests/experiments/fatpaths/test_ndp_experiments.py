@@ -20,10 +20,11 @@ def rows_of(experiment, engine="packet", **given):
 
 
 def test_transports_are_named():
-    assert transport("ndp") == ("ndp", 8, "among", "flow", "reno", "random", 0, 0)
+    assert transport("ndp") == ("ndp", 8, "among", "flow", "reno", "random", "rack", 0, 0)
     assert transport("ndp:choice=reps").choice == "reps"
     assert transport("ndp:retransmissions=first").retransmissions == "first"
     assert transport("tcp:start=first").start == "first"
+    assert transport("tcp:recovery=reno").recovery == "reno"
     assert transport("ndp:window=23").window == 23
     assert transport("tcp:control=cubic").control == "cubic"
     for wrong in (

@@ -59,6 +59,7 @@ CELLS = {
         "seconds": "1",
     },
     "fatpaths_vs_fattree": {"topology": "slimfly:q=3,p=1", "layers": "2", "seconds": "0.001"},
+    "fatpaths_tail": {"topology": "slimfly:q=3,p=1", "layers": "2", "seconds": "0.001"},
     "fatpaths_density": {"topology": "slimfly:q=3,p=1", "layers": "2", "seconds": "0.001"},
     "fatpaths_feedback": {"topology": "slimfly:q=3,p=1", "layers": "2", "seconds": "0.001"},
     "fatpaths_tcp": {"topology": "slimfly:q=3,p=1", "layers": "2", "seconds": "0.001"},

@@ -17,6 +17,8 @@ from weft.testbed.packets.network import (
     DCTCP,
     HASH,
     NO_ECN,
+    RACK,
+    RENO,
     PacketLink,
     PacketNetwork,
     TcpLayers,
@@ -43,6 +45,7 @@ def network(
     tcp_layers: TcpLayers | None = None,
     one_message: bool = False,
     rto_min_ns: int = RTO_MIN_NS,
+    recovery: int = RACK,
 ) -> PacketNetwork:
     topology = build(spec)
     link = PacketLink(
@@ -59,6 +62,7 @@ def network(
         frame_bytes=FRAME_BYTES,
         ecn=ecn,
         one_message=one_message,
+        recovery=recovery,
     )
     hops = next_hops or packets.shortest(topology, HASH)
     return PacketNetwork(topology, link, tcp, hops, seed, layers=tcp_layers, path=path)
@@ -231,8 +235,25 @@ def test_the_last_packet_of_a_connection_is_acknowledged_at_once(compiled: Path)
         assert (finished.at_ns - delivered.at_ns < JIFFY_NS) is one_message
 
 
+def test_reno_waits_for_its_timer_where_rack_does_not(compiled: Path) -> None:
+    """A queue of 20 packets loses many of a window at the end of slow start."""
+    timeouts = {}
+    for recovery in (RACK, RENO):
+        net = network("star:n=3", compiled, queue_packets=20, recovery=recovery)
+        for src in (1, 2):
+            net.send(0, src, 0, src, 3_000_000)
+        net.run_until(10 * SECOND_NS)
+        assert len(net.delivered) == 2
+        assert dropped(net) > 3
+        timeouts[recovery] = total(net, "timeouts")
+    assert timeouts[RACK] == 0 < timeouts[RENO]
+
+
+@pytest.mark.parametrize("recovery", [RACK, RENO])
 @pytest.mark.parametrize("seed", [3, 5])
-def test_no_flow_stands_still_after_losses_that_were_none(compiled: Path, seed: int) -> None:
+def test_no_flow_stands_still_after_losses_that_were_none(
+    compiled: Path, seed: int, recovery: int
+) -> None:
     """Flows that change layers overtake themselves, take back that packets were lost, and probe
     with packets that have arrived.
     """
@@ -246,6 +267,7 @@ def test_no_flow_stands_still_after_losses_that_were_none(compiled: Path, seed: 
         tcp_layers=TcpLayers(on_cut=1),
         one_message=True,
         rto_min_ns=200_000,
+        recovery=recovery,
     )
     generator = np.random.default_rng(seed)
     for flow in range(1500):
@@ -297,6 +319,7 @@ def test_every_byte_arrives_whatever_queues_drop_and_mark(compiled: Path, data) 
         queue_packets=data.draw(st.integers(2, 40)),
         mark_packets=data.draw(st.integers(0, 10)),
         seed=data.draw(st.integers(0, 1 << 32)),
+        recovery=data.draw(st.sampled_from([RACK, RENO])),
     )
     for flow, (at_ns, src, dst, size_bytes) in enumerate(messages):
         net.send(at_ns, src, dst, flow, size_bytes)
