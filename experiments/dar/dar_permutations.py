@@ -15,11 +15,6 @@ is due.  Its refusal takes the time of a header on an idle path, and a host wait
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-
-import numpy as np
-
 from weft.experiments.dar import clos_run, columns
 from weft.experiments.dar.dar_table import (
     AXES,
@@ -38,13 +33,10 @@ from weft.experiments.dar.settings import (
     size,
     switches,
 )
-from weft.experiments.dar.slotted_control import GIVEN
-from weft.experiments.dar.slotted_model import optimum
-from weft.experiments.engines.arrays import Ints
 from weft.experiments.report.panels import Curves
 from weft.experiments.runner.definition import Experiment, Result, Row, Run
 from weft.experiments.runner.parameters import Axis, Integer, Word
-from weft.testbed.packets.simulation import PacketFlows, SimulatedFlows
+from weft.testbed.packets.simulation import SimulatedFlows
 from weft.testbed.packets.switching import HEAD_BYTES
 
 LINKS, NODES = 4, 4  # of a path; each link's end takes the time of a node
@@ -71,27 +63,13 @@ def ideal_us(run: Run) -> float:
     return (sent_ns + path_ns(run, run.integer("packet_bytes"))) / 1000
 
 
-def path(n: int, hosts: int, spines: Ints, flow: int, src: int, dst: int) -> tuple[int, ...]:
-    """Return the nodes between two hosts over the spine of their flow, -1 within a leaf."""
-    first, last, spine = hosts + src // n, hosts + dst // n, int(spines[flow])
-    return (src, first, dst) if spine < 0 else (src, first, spine, last, dst)
-
-
-def placed(run: Run, flows: PacketFlows) -> Callable[[int, int, int], tuple[int, ...]]:
-    """Return the paths that a controller gives flows: as few as possible on each link."""
-    n, r, m = size(run.text("topology"))
-    spines = optimum(n, m, flows.dst.reshape(-1, n * r)).reshape(-1)
-    return partial(path, n, n * r, np.where(spines < 0, spines, n * r + r + spines))
-
-
 def simulate(run: Run) -> SimulatedFlows:
     """Return what became of the messages; ValueError if one did not arrive in time."""
     rounds = run.integer("permutations")
     flows = messages(run, rounds)
     go_back_ns = path_ns(run, HEAD_BYTES) if run.text("early") == "dropped" else 0
-    paths = placed(run, flows) if scheme(run).kind == GIVEN else None
     deadline_us = rounds * (GRACE_US + PATIENCE * ideal_us(run))
-    beside = simulated(run, flows, {"go_back_ns": go_back_ns}, rounds=rounds, paths=paths)
+    beside = simulated(run, flows, {"go_back_ns": go_back_ns}, rounds=rounds)
     done = beside.run((), deadline_us / 1e6, ())
     if done.unfinished:
         raise ValueError(

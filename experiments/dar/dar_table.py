@@ -18,7 +18,8 @@ the packet size and link rate of the parameters.  DAR's flows count from their f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -55,7 +56,7 @@ from weft.experiments.dar.settings import (
     switches,
 )
 from weft.experiments.dar.slotted_control import GIVEN, QUEUE, SENT, STALE, SlottedPlan
-from weft.experiments.dar.slotted_model import SlottedOutcome, destinations, simulate
+from weft.experiments.dar.slotted_model import SlottedOutcome, destinations, optimum, simulate
 from weft.experiments.dar.slotted_queues import Received
 from weft.experiments.engines.arrays import Floats, Ints, int_zeros
 from weft.experiments.report import style
@@ -142,8 +143,6 @@ def check_rate(run: Run) -> None:
 def check_packets(run: Run) -> None:
     """Raise ValueError if simulated packets cannot do `run`."""
     n, r, _ = size(run.text("topology"))
-    if scheme(run).kind == GIVEN:
-        raise ValueError(f"{run.experiment}: scheme={run.text('scheme')} needs --engine graph")
     check_simulated(run, round(n * r * rate(run) * slots(run, "time_us")))
 
 
@@ -329,8 +328,22 @@ def simulated(run: Run, flows: PacketFlows, plain: Mapping[str, int], **further:
         passing,
         run.seed,
         daemons=bool(scheme(run).detect),
+        paths=placed(run, flows) if scheme(run).kind == GIVEN else None,
         **further,
     )
+
+
+def path(n: int, hosts: int, spines: Ints, flow: int, src: int, dst: int) -> tuple[int, ...]:
+    """Return the nodes between two hosts over the spine of their flow, -1 within a leaf."""
+    first, last, spine = hosts + src // n, hosts + dst // n, int(spines[flow])
+    return (src, first, dst) if spine < 0 else (src, first, spine, last, dst)
+
+
+def placed(run: Run, flows: PacketFlows) -> Callable[[int, int, int], tuple[int, ...]]:
+    """Return the paths that a controller gives flows: as few as possible on each link."""
+    n, r, m = size(run.text("topology"))
+    spines = optimum(n, m, flows.dst.reshape(-1, n * r)).reshape(-1)
+    return partial(path, n, n * r, np.where(spines < 0, spines, n * r + r + spines))
 
 
 def messages_in_turn(run: Run) -> PacketFlows:

@@ -56,8 +56,8 @@ def test_a_controller_with_two_flows_on_a_link_is_found(monkeypatch):
         spines[:, 0] = spines[:, 1]  # of one leaf
         return spines
 
-    optimum = dar_permutations.optimum
-    monkeypatch.setattr(dar_permutations, "optimum", worse)
+    optimum = dar_table.optimum
+    monkeypatch.setattr(dar_table, "optimum", worse)
     assert figures_of("central")["completion_ratio"] > 1.5
 
 

@@ -69,6 +69,18 @@ def test_permutations_of_simulated_packets_settle():
         dar_settling.measure(short)
 
 
+def test_the_central_optimum_of_simulated_packets_leaves_links_without_a_queue():
+    """No two flows share a link, so a packet takes its own time on each, and the rate is full."""
+    cell = SMALL | {"host_gbps": 40.0, "scheme": "central", "traffic": "cross"}
+    own = {"preset": "published", "time_us": 200.0, "skipped_us": 20.0}
+    run = one(dar_table, **cell | own, engine="packet")
+    figures = dar_table.measure(run).figures
+    packet_us, wire_us = 8 * 2048 / 40_000, 4 * 8 * 2048 / 40_000
+    assert figures["min_throughput_gbps"] == pytest.approx(40, rel=packet_us / 180 * 2)
+    assert wire_us <= figures["max_latency_us"] < wire_us + 2 * packet_us
+    assert figures["late_fraction"] == figures["reroutes_per_message"] == 0
+
+
 def test_what_follows_a_message_is_the_hosts_next_one():
     following = clos_run.in_turn(np.array([[1, 2, 0], [2, 0, 1], [1, 2, 0]]))
     first = clos_run.messages(np.array([[1, 2, 0]]), 77, 0.5)
