@@ -232,8 +232,11 @@ def seeds_of(groups: Iterable[Sequence[Row]]) -> str:
 
 
 def titles(keys: Sequence[str], columns_of: Sequence[tuple[Sequence[object], str]]) -> list[str]:
-    """Return the titles of a table of rows."""
-    return [*(title(key, ()) for key in keys), *(title(key, head) for head, key in columns_of)]
+    """Return the titles of a table of rows; with several columns by a key, each has its name."""
+    several = len({key for _, key in columns_of}) > 1
+    names = [(*head, title(key, ())) if head and several else head for head, key in columns_of]
+    columns = [title(key, name) for name, (_, key) in zip(names, columns_of, strict=True)]
+    return [*(title(key, ()) for key in keys), *columns]
 
 
 def bench_table(path: Path) -> str:

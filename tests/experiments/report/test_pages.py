@@ -135,6 +135,13 @@ def test_a_rate_is_in_mbit_a_second():
     assert pages.cell([{"slowest_flow_bps": 935_987_200}], "slowest_flow_bps") == "936"
 
 
+def test_a_table_of_several_columns_by_a_key_names_each():
+    one, two = [(("graph",), "late_packets")], [(("graph",), "hosts")]
+    assert pages.titles(["scheme"], one) == ["scheme", "graph"]
+    several = ["graph, late (packets)", "graph, hosts"]
+    assert pages.titles([], one + two) == several
+
+
 def test_a_time_over_flows_that_did_not_all_end_is_no_number():
     ended, cut = {"mean_ms": 3.0, "unfinished": 0}, {"mean_ms": 200.0, "unfinished": 2}
     assert pages.cell([ended, ended], "mean_ms") == "3"
