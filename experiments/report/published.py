@@ -42,6 +42,7 @@ SUFFIXES = (".jsonl", ".jsonl.gz")
 # Runs that figures need beside those of the claims, of SWEEPS of their rooms, and of the default
 # sweeps of the graph engine.
 THREE = ("slimfly:q=4,p=4", "hyperx:l=3,s=3,p=5", "clos:n=8,r=16,m=6")
+TCP: Where = {"transport": ("tcp", "tcp:control=dctcp"), "rto_min_us": 200}  # FatPaths' timeout
 SERVERS = ("dcell:n=14,k=1", "dcell:n=3,k=2", "ficonn:n=20,k=1")
 TRACED = (
     *("fattree:k=4", "clos:n=4,r=4,m=4", "slimfly:q=3,p=1", "hyperx:l=2,s=3,p=2"),
@@ -64,7 +65,7 @@ SWEEPS = (
     Sweep("flow_completion", {**LARGE, **BY_PACKET}),
     Sweep("link_loss", {"engine": "fabric"}),
     Sweep("collectives"),
-    Sweep("collectives", {"topology": THREE, "transport": ("tcp", "tcp:control=dctcp")}),
+    Sweep("collectives", {"topology": THREE, **TCP}),
     Sweep("collectives", {"engine": "graph", "scheme": ("ecmp", "rps")}),
     Sweep("collectives", {"scheme": "dr", "topology": SERVERS}),
     Sweep("collectives", {"engine": "graph", "scheme": "dr", "topology": SERVERS}),
