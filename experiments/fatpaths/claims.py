@@ -1158,8 +1158,8 @@ CLOUD = (
     ),
     *(
         Claim(
-            f"completion of a stencil of {words} flows with TCP on Linux, layers over ECMP, SF, q "
-            "= 5",
+            f"completion of a stencil of {words} flows with TCP on Linux, four random layers over "
+            "ECMP, SF, q = 5",
             STENCIL,
             paper,
             Query(
