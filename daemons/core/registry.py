@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -66,8 +67,15 @@ def _entry_points() -> list[str]:
 
 
 def of_packages() -> dict[str, str]:
-    """Return the module of each scheme of other packages, by the scheme's name."""
-    return {scheme.name: module for module in _entry_points() for scheme in _registrations(module)}
+    """Return the module of each scheme of other packages, by the scheme's name.
+
+    A package that fails is left out: find() names it where a scheme is asked for.
+    """
+    modules: dict[str, str] = {}
+    for module in _entry_points():
+        with suppress(ValueError):
+            modules |= {scheme.name: module for scheme in _registrations(module)}
+    return modules
 
 
 @cache

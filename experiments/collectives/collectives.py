@@ -1,7 +1,7 @@
 """Completion times of collective operations, and of traces, by network and scheme.
 
 The default sweep asks which network and which routing finishes an all-reduce first: networks that
-cost about the same in all, and 128 ranks on each.  equal_cost.py varies all that decides it.
+cost about the same in total, and 128 ranks on each.  equal_cost.py varies all that decides it.
 
 A rank has a host of its own.  The first iteration warms connections up, and is not counted.  With
 `trace` the schedule is that of a GOAL file, whose computations pass as time; the trace
@@ -24,7 +24,7 @@ from weft.experiments.fatpaths import table_iv, transports
 from weft.experiments.fatpaths.layered_network import ECN_PACKETS
 from weft.experiments.fatpaths.topology_cost import PRICES, of_a_host
 from weft.experiments.report import style
-from weft.experiments.report.panels import Bars, Curves, Stack, number_of
+from weft.experiments.report.panels import Bars, Curves, Stack, number_of, select
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
 from weft.experiments.runner.parameters import Integer, Spec, Word
 from weft.experiments.runner.rows import grouped
@@ -208,9 +208,11 @@ LEAST_CASES = 6  # of a map
 
 def draw(table: Table, figure: Figure) -> None:
     """Draw the map of equal_cost.py if there are rows of enough of its cases, else bars."""
-    cells = equal_cost.beside_fastest(table)
-    of_study = len(grouped(cells, equal_cost.CASE)) >= LEAST_CASES
-    (equal_cost.draw if of_study else BARS_AND_CURVES)(table, figure)
+    usual = {key: only for key, (only, *more) in EXPERIMENT.sweep.items() if not more}
+    settings = {key: usual[key] for key in usual.keys() - set(equal_cost.VARIED)}
+    study = select(table, engine="packet", **settings)
+    is_map = len(grouped(equal_cost.beside_fastest(study), equal_cost.CASE)) >= LEAST_CASES
+    (equal_cost.draw if is_map else BARS_AND_CURVES)(study if is_map else table, figure)
 
 
 ALGORITHMS = tuple(dict.fromkeys(chain(*collectives.ALGORITHMS.values())))

@@ -1,8 +1,8 @@
-"""All-reduce on networks that cost the same in all: which is first where.
+"""All-reduce on networks of the same total cost: which is first where.
 
 Two sizes: 128 ranks on networks of 207,000 to 234,000 USD, and 256 ranks on networks of 502,000 to
-570,000 USD, at the prices of topology_cost.  Ranks are on all hosts, or on all but a few where a
-family has no network of just so many.  Xpander and Jellyfish are three graphs each.
+570,000 USD, at the prices of topology_cost.  Where a family has no network of just so many hosts,
+up to 27 of 155 are idle.  Xpander and Jellyfish are three graphs each.
 """
 
 from __future__ import annotations
@@ -56,8 +56,6 @@ CASES = {
     ),
     256: ((ORDERS, (SMALL, MIDDLE), 3),),
 }
-
-
 CASE = ("ranks", "placement", "algorithm", "size_bytes")
 ALGORITHMS = {
     "recursive-doubling": "recursive doubling",
@@ -75,6 +73,7 @@ NAMES = {
     "xpander": "Xpander",
     "jellyfish": "Jellyfish",
 }
+VARIED = ("topology", "scheme", "transport", *CASE)
 ALIKE = 1.05  # ratios that are printed in bold
 DARKEST = 3.0
 
@@ -106,12 +105,13 @@ SWEEPS = tuple(sweeps())
 def beside_fastest(table: Table) -> list[Row]:
     """Return for each case and family the time of its best choice over that of the fastest family.
 
-    A choice is a scheme with its transport; its time is the mean over seeds and graphs.
+    table: rows with the same settings but for cases, networks and choices.  A choice is a scheme
+    with its transport; its time is the mean over seeds and graphs.
     """
     networks = {ranks: {*NETWORKS[ranks], *graphs_for(ranks)} for ranks in NETWORKS}
     rows = [
         row | {"family": family(row)}
-        for row in select(table, engine="packet", trace="none", operation="all-reduce")
+        for row in table
         if row["topology"] in networks.get(int(str(row["ranks"])), ())
     ]
     cells: list[Row] = []

@@ -130,6 +130,7 @@ FORMS: Mapping[str, Callable[[Mapping[str, int]], TableV | None]] = {
 SHORT: Mapping[str, str] = {
     "complete": "clique",
     "slimfly": "SF",
+    "polarfly": "PF",
     "xpander": "XP",
     "hyperx": "HX",
     "dragonfly": "DF",
@@ -142,6 +143,7 @@ SHORT: Mapping[str, str] = {
 COLOURS: Mapping[str, str] = {
     "clique": style.INK,
     "SF": style.BLUE,
+    "PF": style.WINE,
     "XP": style.GREEN,
     "HX": style.ORANGE,
     "DF": style.VERMILION,

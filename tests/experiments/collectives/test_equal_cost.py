@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from weft.experiments.collectives import equal_cost
+from weft.experiments.collectives.collectives import EXPERIMENT, draw
 from weft.experiments.fatpaths.topology_cost import PRICES, of_a_host
 from weft.experiments.report import figures
 from weft.topologies import build
@@ -37,7 +38,6 @@ ROWS = [
     row(SLIMFLY, "drill", None),  # messages are missing
     row(CLOS, "rps", 2.0),
     row(CLOS, "rps", 1.0, placement="random"),
-    row(CLOS, "rps", 1.0, engine="graph"),
     row("clos:n=4,r=4,m=4", "rps", 0.1),
 ]
 
@@ -57,3 +57,17 @@ def test_the_map_has_a_line_for_each_case_and_its_numbers() -> None:
         assert lines == ["linear, ring, 1 MiB", "random, ring, 1 MiB"]
         assert [label.get_text() for label in axes.get_xticklabels()] == ["Clos", "Slim Fly"]
         assert [text.get_text() for text in axes.texts] == ["1.00", "2.00", "1.00"]
+
+
+def test_a_map_has_no_rows_of_other_settings() -> None:
+    """Sweeps of a user, at another rate, are not averaged with those of the study."""
+    usual = {key: values[0] for key, values in EXPERIMENT.sweep.items()}
+    sizes = [1 << bits for bits in range(10, 17)]
+    rows = [
+        usual | row(name, "rps", ms, size_bytes=size, rate_mbps=mbps)
+        for size in sizes
+        for name, ms, mbps in ((CLOS, 1.0, 10_000), (SLIMFLY, 2.0, 10_000), (SLIMFLY, 9.0, 1000))
+    ]
+    with figures.new() as figure:
+        draw(rows, figure)
+        assert {text.get_text() for text in figure.axes[0].texts} == {"1.00", "2.00"}
