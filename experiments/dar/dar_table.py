@@ -1,15 +1,12 @@
-"""Throughput and packet order of 1,152 hosts: the table of DAR, section 5.2, by the slotted model.
+"""Throughput and packet order of 1,152 hosts: the table of DAR, section 5.2.
 
 Every host sends a message of 256 kB to one other, a random permutation of the hosts, then to the
 next, and does not wait for others.  Hosts send at the links' rate, where a link carries p = 1 flow,
-or at 0.48 of it: p = 2.  The paper's simulator is one of InfiniBand, by flits; here a slot is the
-time of a packet of 2 kB, switches and cables take no time, and a packet that is stopped for lack of
-room waits in the switch before.  Other schemes are not in the paper.
+or at 0.48 of it: p = 2.  The paper's simulator is one of InfiniBand, by flits; here packets of 2 kB
+are simulated (testbed/packets), DAR's real daemons place the flows, and a packet that is stopped
+for lack of room waits in the switch before.  Other schemes are not in the paper.
 
-Out of order is counted as the authors' simulator does: see slotted_queues.Received.
-
-On the engine `packet` the packets are those of testbed/packets, each with its own times, and DAR's
-real daemons place the flows.
+Out of order is counted as the authors' simulator does: see Received.
 
 On the engine `kernel` messages are flows of TCP through links of `kernel_mbps`, each host's next
 one beginning when the last has arrived; packets carry 1,448 bytes.  Rates and times are those of
@@ -20,12 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from weft.daemons.dar import iteration
-from weft.daemons.dar.iteration import KEYS, STARTS
+from weft.daemons.dar.iteration import KEYS, IterationRules
 from weft.experiments.dar import clos_messages, clos_run, columns
 from weft.experiments.dar.clos_run import ClosPlan
 from weft.experiments.dar.settings import (
@@ -35,29 +32,25 @@ from weft.experiments.dar.settings import (
     SCHEMES,
     check_daemons,
     check_kernel,
+    destinations,
     flows_of_link,
     generator,
     kernel_plan,
     kernel_slot_s,
     message_packets,
     message_slots,
+    optimum,
     payload_bytes,
     queues_on_kernel,
     rate,
-    rules,
     scheme,
     sequence,
     size,
     slot_us,
     slots,
-    slots_of_10_us,
-    slotted_scheme,
     spec_on_packets,
     switches,
 )
-from weft.experiments.dar.slotted_control import GIVEN, QUEUE, SENT, STALE, SlottedPlan
-from weft.experiments.dar.slotted_model import SlottedOutcome, destinations, optimum, simulate
-from weft.experiments.dar.slotted_queues import Received
 from weft.experiments.engines.arrays import Floats, Ints, int_zeros
 from weft.experiments.report import style
 from weft.experiments.report.panels import Bars
@@ -70,10 +63,8 @@ from weft.topologies import canonical
 from weft.topologies.core.grammar import unparse
 from weft.topologies.core.link import ETHERNET_BYTES, MTU_BYTES, LinkSpec
 
-MOST_LINK_SLOTS = 3 * 10**9
 MOST_SIMULATED = 10**9  # packets
 LEAST_FRAME_BYTES = MTU_BYTES + ETHERNET_BYTES
-MOST_RECEIVED, MOST_WAITING = 2 * 10**8, 10**7  # packets that memory has room for
 COLOURS = {
     "dar-count": style.PURPLE,
     "dar-informed": style.BLUE,
@@ -101,31 +92,39 @@ PAPER = {
 }
 
 
+class Received(NamedTuple):
+    """Statistics of each receiving host, over packets that arrive from the time begins[0] on.
+
+    Out of order is counted as the authors' simulator does.  A packet whose number is one above the
+    highest number of its message so far is in order; one further above is a jump by the difference;
+    all others count in neither.
+
+    packets: of the first and of the second half of the window, which begins[1] separates.
+    latency, worst_latency: slots, summed and largest.
+    in_order, jumps, jumped: packets in order, jumps, and their sum.
+    late, extent: packets that arrive after a later one of their message (RFC 4737), and how many
+        packets behind the latest they are, summed.
+    """
+
+    begins: Floats
+    packets: Ints
+    latency: Floats
+    worst_latency: Floats
+    in_order: Ints
+    jumps: Ints
+    jumped: Ints
+    late: Ints
+    extent: Ints
+
+
 def check(run: Run) -> None:
     """Raise ValueError if `run` does not converge, does not fit into memory, or takes too long."""
-    n, r, m = size(run.text("topology"))
     check_rate(run)
     if run.number("skipped_us") >= run.number("time_us"):
         raise ValueError(
             f"{run.experiment}: skipped_us must be less than time_us, {run.number('time_us'):g}"
         )
-    if run.engine == "packet":
-        return check_packets(run)
-    if run.engine != "graph":
-        return check_kernel(run)
-    if switches(run).output_bytes:
-        raise ValueError(f"{run.experiment}: preset={run.text('preset')} needs --engine packet")
-    links, time_slots = 2 * r * m + n * r, slots(run, "time_us")
-    if links * time_slots > MOST_LINK_SLOTS:
-        raise ValueError(
-            f"{run.experiment}: {run.number('time_us'):g} us of {run.text('topology')} take "
-            f"too long"
-        )
-    if links * switches(run).room_packets > MOST_WAITING or n * r * time_slots > MOST_RECEIVED:
-        raise ValueError(
-            f"{run.experiment}: more packets than memory has room for: take a shorter time "
-            f"or less room"
-        )
+    (check_packets if run.engine == "packet" else check_kernel)(run)
 
 
 def check_rate(run: Run) -> None:
@@ -137,7 +136,7 @@ def check_rate(run: Run) -> None:
             f"{run.number('link_gbps'):g} Gbit/s, "
             f"got host_gbps={run.number('host_gbps'):g}"
         )
-    iteration.check(n, r, m, rules(run))
+    iteration.check(n, r, m, IterationRules(p=flows_of_link(run)))
 
 
 def check_packets(run: Run) -> None:
@@ -155,21 +154,6 @@ def check_simulated(run: Run, packets: int) -> None:
             f"{run.experiment}: simulated packets have {LEAST_FRAME_BYTES} bytes or more"
         )
     check_daemons(run)
-
-
-def outcome(run: Run) -> SlottedOutcome:
-    """Return the outcome of `run` in the slotted model."""
-    plan = SlottedPlan(
-        size(run.text("topology")),
-        rate(run),
-        run.text("traffic"),
-        message_packets(run),
-        switches(run).room_packets,
-        slots(run, "time_us"),
-        slots(run, "skipped_us"),
-        slots_of_10_us(run),
-    )
-    return simulate(plan, slotted_scheme(run), generator(run))
 
 
 def ratio(above: Ints, below: Ints) -> Floats:
@@ -234,34 +218,6 @@ def on_kernel(run: Run) -> Result:
     )
 
 
-def in_model(run: Run) -> Result:
-    """Return the columns of the slotted model."""
-    model = outcome(run)
-    received, known = model.net.received, model.known
-    counted = {
-        "moves": int(known.reroutes.sum()),
-        "requests_sent": int(known.ears[SENT]),
-        "requests_stale": int(known.ears[STALE]),
-    }
-    begun = max(1, int((known.message + 1).sum()))
-    return Result(figures=model_figures(run, received, counted, begun))
-
-
-def model_figures(run: Run, received: Received, counted: Mapping[str, int], begun: int) -> Row:
-    """Return the columns of a model, with `begun` messages."""
-    if not received.packets.any(axis=0).all():
-        raise ValueError(
-            f"{run.experiment}: a host received nothing after {run.number('skipped_us'):g} "
-            f"us: take longer"
-        )
-    return {
-        "p": flows_of_link(run),
-        **receiver_figures(run, received),
-        **order_figures(received),
-        **move_figures(run, counted, begun),
-    }
-
-
 def on_packets(run: Run) -> Result:
     """Return the columns of simulated packets, which real daemons of DAR place."""
     begin_s, end_s = run.number("skipped_us") / 1e6, run.number("time_us") / 1e6
@@ -270,7 +226,19 @@ def on_packets(run: Run) -> Result:
     begins = np.array(begins_s) * 1e6 / slot_us(run)
     counted = clos_run.together(done.statuses) if scheme(run).detect else {}
     begun = max(1, int((done.progress.arrived_bytes[-1] > 0).sum()))
-    return Result(figures=model_figures(run, received_packets(run, done, begins), counted, begun))
+    received = received_packets(run, done, begins)
+    if not received.packets.any(axis=0).all():
+        raise ValueError(
+            f"{run.experiment}: a host received nothing after {run.number('skipped_us'):g} "
+            f"us: take longer"
+        )
+    figures = {
+        "p": flows_of_link(run),
+        **receiver_figures(run, received),
+        **order_figures(received),
+        **move_figures(run, counted, begun),
+    }
+    return Result(figures=figures)
 
 
 def received_packets(run: Run, done: SimulatedFlows, begins: Floats) -> Received:
@@ -289,7 +257,6 @@ def received_packets(run: Run, done: SimulatedFlows, begins: Floats) -> Received
         packets=np.array([of_receivers(half) for half in halves]) // payload(run),
         latency=of_receivers(counters["latency_ns"]) / 1000 / slot_us(run),
         worst_latency=worst_ns / 1000 / slot_us(run),
-        latest=int_zeros(0),
         **{key: of_receivers(counters[key]) for key in same},
     )
 
@@ -328,7 +295,7 @@ def simulated(run: Run, flows: PacketFlows, plain: Mapping[str, int], **further:
         passing,
         run.seed,
         daemons=bool(scheme(run).detect),
-        paths=placed(run, flows) if scheme(run).kind == GIVEN else None,
+        paths=placed(run, flows) if run.text("scheme") == "central" else None,
         **further,
     )
 
@@ -415,13 +382,13 @@ def order_figures(received: Received) -> Row:
 
 def measure(run: Run) -> Result:
     """Return the lines of the paper's table, over receivers, and what DAR does for a message."""
-    return {"graph": in_model, "packet": on_packets, "kernel": on_kernel}[run.engine](run)
+    return (on_packets if run.engine == "packet" else on_kernel)(run)
 
 
 def predict(run: Run) -> Row:
     """Return the paper's table for its three cells."""
     cell = run.text("topology"), run.number("host_gbps")
-    if scheme(run).kind != QUEUE or cell not in PAPER:
+    if scheme(run).detect != "queue" or cell not in PAPER:
         return {}
     names = (f"paper_{column}" for column in PAPER_COLUMNS)
     return dict(zip(names, PAPER[cell], strict=True))
@@ -450,17 +417,17 @@ AXES: dict[str, Axis] = {
         words=PLAIN,
     ).over(*PLAIN),
     "preset": Word(
-        "threshold, rest and room: ours, or the defaults of the authors' simulator, on the engine "
-        "packet also with its buffers, delays and cut-through",
+        "threshold, rest and room: the defaults of the authors' simulator, and simulated packets "
+        "have its buffers, delays and cut-through; or ours",
         words=tuple(PRESETS),
-    ).over(*PRESETS),
+    ).over("infiniband"),
     "key": Word(
         "what DAR moves: a host's flow, or all flows of a leaf to the same host",
         words=tuple(KEYS),
     ).over("dest"),
     "start": Word(
         "first spine: see dar_convergence; with key=dest, random or modulo the destination",
-        words=tuple(STARTS),
+        words=("modulo", "random"),
     ).over("modulo"),
     "requests": Word(
         "where flows are counted: bad links of a leaf that it asks about",
@@ -516,7 +483,7 @@ EXPERIMENT = Experiment(
     name="dar_table",
     question="Which throughput, latency and packet order do 1,152 hosts get under DAR?",
     source="DAR, section 5.2, table 1",
-    engines=("graph", "packet", "kernel"),
+    engines=("packet", "kernel"),
     axes=AXES,
     columns=columns.TABLE,
     seeds=3,

@@ -32,12 +32,6 @@ NETWORKS = {
     "clos:n=8,r=8,m=8": "CLOS(8,8,8)",
 }
 PANELS_13 = {40.0: "a", 20.8: "b", 19.2: "c"}
-SETTINGS = {
-    "ours": "ours: 3, 16, 16",
-    "published": "published: 2, 5, 9",
-    "infiniband": "packets: 2, 5, 6, with buffers",
-}
-
 ORDER = {"kept": "(a) packets are kept in any order", "dropped": "(b) go-back-N"}
 
 
@@ -63,10 +57,11 @@ def reroutes(table: Table) -> Table:
         row | {"panel": f"({PANELS_13[number_of(row, 'host_gbps')]}) {cell_name(row)}{place}"}
         for row in dar_settling.over_time(table)
         if row["queue_packets"] == 0
-        for place in [{"graph": "", "kernel": ", TCP on Linux"}.get(str(row["engine"]))]
+        and row["preset"] == ("infiniband" if row["engine"] == "packet" else "ours")
+        for place in [{"packet": "", "kernel": ", TCP on Linux"}.get(str(row["engine"]))]
         if place is not None
     ]
-    return sorted(rows, key=lambda row: (str(row["engine"]), str(row["panel"])))
+    return sorted(rows, key=lambda row: (str(row["engine"]) == "kernel", str(row["panel"])))
 
 
 def with_line(plot: Curves, x: float, label: str) -> Callable[[Table, Figure], None]:
@@ -87,7 +82,6 @@ def table_1(table: Table) -> Table:
         row
         | {
             "statistic": label,
-            "settings": SETTINGS[str(row["preset"])],
             cell_name(row): row[f"mean_{column}"],
             f"{cell_name(row)} extreme": row[f"{extreme}_{column}"],
             f"{cell_name(row)} paper": row[f"paper_mean_{column}"],
@@ -128,7 +122,7 @@ FIGURES = (
     PageFigure(
         "dar_settling",
         "dar_settling",
-        {"scheme": "dar", "preset": "ours", "key": "dest,flow", "time_us": "1400,5600"},
+        {"scheme": "dar", "key": "dest,flow", "time_us": "1400,2800"},
         with_line(
             Curves(
                 columns={"reroutes": "flows that a leaf moves in 10 µs"},
@@ -149,7 +143,6 @@ FIGURES = (
         {"scheme": "dar", "key": "dest"},
         Bars(
             columns={cell: cell for cell in CELLS},
-            by=("settings",),
             facet=("statistic",),
             rows=table_1,
             strokes={

@@ -1,4 +1,7 @@
-"""Parameters of dar_table and dar_settling, in slots, for daemons and for the kernel."""
+"""Parameters of dar_table and dar_settling, for simulated packets, daemons and the kernel.
+
+A slot is the time of a packet on a link.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +12,12 @@ import numpy as np
 from numpy.random import Generator
 
 from weft.daemons.core import registry
-from weft.daemons.dar.iteration import KEYS, PAUSE_PERCENT, STARTS, IterationRules
+from weft.daemons.dar.iteration import PAUSE_PERCENT
 from weft.experiments.dar.clos_run import ClosPlan
-from weft.experiments.dar.slotted_control import (
-    COUNT,
-    D_MOD_K,
-    DRILL,
-    GIVEN,
-    HASH,
-    QUEUE,
-    RANDOM,
-    SHORTEST,
-    SpineScheme,
-)
-from weft.experiments.dar.slotted_model import destinations
-from weft.experiments.engines.arrays import Ints
+from weft.experiments.dar.simulation import TRAFFIC, network, permute
+from weft.experiments.engines.arrays import Ints, int_zeros
+from weft.experiments.engines.edge_colouring import assign
+from weft.experiments.engines.workloads import cross, derangements
 from weft.experiments.runner.definition import Run
 from weft.experiments.runner.parameters import Scalar
 from weft.topologies.core.grammar import parse, unparse
@@ -38,7 +32,6 @@ class TableScheme(NamedTuple):
     """A scheme of dar_table.
 
     label: its name in figures.
-    kind: of slotted_control.SpineScheme.
     detect: detector of DAR's daemons; empty for a scheme without them.
     informed: 1 if requests carry the map of spines with room.
     pause_percent: as in iteration.IterationRules.
@@ -47,7 +40,6 @@ class TableScheme(NamedTuple):
     """
 
     label: str
-    kind: int
     detect: str = ""
     informed: int = 0
     pause_percent: int = 0
@@ -74,28 +66,27 @@ class SwitchSettings(NamedTuple):
 # a layer is a spine of each pair of leaves, at random, as for an entropy value that switches hash
 REPS_SPEC = "fatpaths:layers=63,rho=1,ecn=4"
 SCHEMES = {
-    "dar": TableScheme("DAR", QUEUE, "queue"),
-    "dar-count": TableScheme("DAR, counting flows", COUNT, "count"),
-    "dar-informed": TableScheme("DAR, counting flows, informed", COUNT, "count", 1),
+    "dar": TableScheme("DAR", "queue"),
+    "dar-count": TableScheme("DAR, counting flows", "count"),
+    "dar-informed": TableScheme("DAR, counting flows, informed", "count", 1),
     "dar-persistent": TableScheme(
-        "DAR, counting flows, informed, persistent", COUNT, "count", 1, PAUSE_PERCENT
+        "DAR, counting flows, informed, persistent", "count", 1, PAUSE_PERCENT
     ),
-    "central": TableScheme("central optimum", GIVEN, spec="ecmp"),
-    "ecmp": TableScheme("ECMP", HASH),
-    "dmodk": TableScheme("D-mod-k", D_MOD_K),
-    "rps": TableScheme("random, by packet", RANDOM),
-    "drill": TableScheme("DRILL", DRILL),
-    "jsq": TableScheme("shortest queue", SHORTEST),
-    "ndp": TableScheme("NDP, random by packet", RANDOM, transport="ndp:window=23", spec="rps"),
-    "ndp-drill": TableScheme("NDP, DRILL", DRILL, transport="ndp:window=23", spec="drill"),
-    "reps": TableScheme("NDP, REPS", RANDOM, transport="ndp:window=23,choice=reps", spec=REPS_SPEC),
+    "central": TableScheme("central optimum", spec="ecmp"),
+    "ecmp": TableScheme("ECMP"),
+    "dmodk": TableScheme("D-mod-k"),
+    "rps": TableScheme("random, by packet"),
+    "drill": TableScheme("DRILL"),
+    "jsq": TableScheme("shortest queue"),
+    "ndp": TableScheme("NDP, random by packet", transport="ndp:window=23", spec="rps"),
+    "ndp-drill": TableScheme("NDP, DRILL", transport="ndp:window=23", spec="drill"),
+    "reps": TableScheme("NDP, REPS", transport="ndp:window=23,choice=reps", spec=REPS_SPEC),
 }
 PLAIN = tuple(name for name, scheme in SCHEMES.items() if scheme.transport == "plain")
-# `published`: defaults of the authors' simulator: 80 flits of 64 bytes, 2 us, 278 flits.
-# `infiniband`: 200 of these at the input and 78 at the output, with its delays and cut-through
+# `infiniband`: defaults of the authors' simulator, in flits of 64 bytes: threshold of 80, rest of
+# 2 us, room for 200 at the input and 78 at the output, with its delays and cut-through
 PRESETS = {
     "ours": SwitchSettings(3, 16, 16),
-    "published": SwitchSettings(2, 5, 9),
     "infiniband": SwitchSettings(2, 5, 6, output_bytes=78 * 64, node_ns=100, cut_through_bytes=64),
 }
 
@@ -182,32 +173,40 @@ def generator(run: Run) -> Generator:
     return np.random.default_rng(int(run.id, 16))
 
 
+def destinations(n: int, r: int, traffic: str, messages: int, rng: Generator) -> Ints:
+    """Return a permutation of the hosts for each message, shape (messages, hosts).
+
+    traffic: `random`, no host to itself; `cross`, no host to its own leaf, so that no link is
+        spare; or another word of simulation.TRAFFIC.
+    """
+    if traffic == "cross":
+        drawn = [[dst for _, dst in cross(rng, n * r, n)] for _ in range(messages)]
+        return np.array(drawn)
+    if traffic == "random":
+        return derangements(rng, n * r, messages)
+    flows, state = network(n, r, 1), rng.integers(1, 1 << 32, 4)
+    rows = int_zeros(messages, n * r)
+    for row in rows:
+        permute(flows, TRAFFIC[traffic], state)
+        row[:] = list(flows.destination)
+    return rows
+
+
+def optimum(n: int, m: int, destination: Ints) -> Ints:
+    """Return spines of each message's flows by an edge colouring, -1 within a leaf."""
+    spines = np.full(destination.shape, -1)
+    for row, permutation in zip(spines, destination, strict=True):
+        away = np.flatnonzero(permutation // n != np.arange(len(permutation)) // n)
+        row[away] = assign(
+            list(zip((away // n).tolist(), (permutation[away] // n).tolist(), strict=True)), m
+        )
+    return spines
+
+
 def sequence(run: Run, messages: int) -> Ints:
     """Return a permutation of the hosts for each message, shape (messages, hosts)."""
     n, r, _ = size(run.text("topology"))
     return destinations(n, r, run.text("traffic"), messages, generator(run))
-
-
-def rules(run: Run) -> IterationRules:
-    """Return the choices of `run` that the paper leaves open."""
-    return IterationRules(
-        p=flows_of_link(run),
-        start=STARTS[run.text("start")],
-        every_link=int(run.text("requests") == "every-link"),
-        swap=int(run.text("swap") == "yes"),
-        informed=scheme(run).informed,
-        folded=1,
-        key=KEYS[run.text("key")],
-        rest=switches(run).rest_slots,
-        pause_percent=scheme(run).pause_percent,
-    )
-
-
-def slotted_scheme(run: Run) -> SpineScheme:
-    """Return the scheme of `run` in the slotted model."""
-    ears_first = int(run.text("ears") == "first")
-    queue = switches(run).queue_packets
-    return SpineScheme(scheme(run).kind, rules(run), queue, run.integer("period_slots"), ears_first)
 
 
 def daemon_options(run: Run, period_s: float) -> dict[str, str | int]:
@@ -280,11 +279,6 @@ def check_kernel(run: Run) -> None:
 def check_daemons(run: Run) -> None:
     """Raise ValueError if daemons of DAR cannot do `run`."""
     if scheme(run).detect:
-        if run.text("start") not in ("modulo", "random"):
-            raise ValueError(
-                f"{run.experiment}: daemons start flows by modulo or random, got "
-                f"{run.text('start')}"
-            )
         registry.checked(run.topology, unparse("dar", daemon_options(run, 0.01)))
 
 

@@ -1,16 +1,16 @@
-"""Section 4 in two engines: the daemons on simulated packets do what the slotted model does.
+"""Section 4 in two engines: the daemons beside simulated packets do what they do beside the fluid
+flows of the simulator, which counts a queue by arithmetic alone.
 
-The daemons read their tables once a packet time here, so that they know new flows as soon as the
-model's leaves do; reports and requests are events in both.
+Daemons read their tables, and are asked for their moves, once a packet time here.
 """
 
 import numpy as np
 import pytest
 
 from tests.daemons.dar.dar_fabric import Fabric
-from weft.daemons.dar.iteration import IterationRules
-from weft.experiments.dar.slotted_control import QUEUE, SlottedPlan, SpineScheme
-from weft.experiments.dar.slotted_model import destinations, simulate
+from tests.experiments.dar.test_on_kernel import one
+from weft.experiments.dar import dar_settling
+from weft.experiments.dar.settings import destinations
 
 N, RATE, QUEUE_PACKETS, REST_SLOTS = 4, 0.48, 3, 16
 SIZE, ROOM = 100, 32  # packets: of a message, and of a queue
@@ -44,20 +44,33 @@ def by_daemons(ears: str) -> tuple[np.ndarray, np.ndarray]:
     return np.array(took), np.array(moved)
 
 
-def in_model(ears: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the same from the slotted model."""
-    rules = IterationRules(p=2, folded=1, rest=REST_SLOTS)
-    way = SpineScheme(QUEUE, rules, QUEUE_PACKETS, 1, int(ears == "first"))
-    plan = SlottedPlan((N, N, N), RATE, "worst", SIZE, ROOM, 8 * RUNS * LENGTH, 0, 10)
-    known = simulate(plan, way, np.random.default_rng(5))
-    begun = known.hosts.began[known.hosts.began >= 0][:-1]
-    moves, last = known.known.moved[: len(begun)].T
-    return np.where(moves > 0, last - begun, 0), moves
+def beside_packets(ears: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return the same of simulated packets."""
+    run = one(
+        dar_settling,
+        engine="packet",
+        topology=f"clos:n={N},r={N},m={N}",
+        scheme="dar",
+        key="flow",
+        traffic="worst",
+        host_gbps=40 * RATE,
+        preset="ours",
+        room_packets=ROOM,
+        message_kb=2 * SIZE,
+        period_slots=1,
+        ears=ears,
+        time_us=(RUNS + 1) * SIZE / RATE * 0.4096,
+    )
+    took, moved, _ = dar_settling.on_packets(run).finished()
+    return took, moved
 
 
 @pytest.mark.parametrize("ears", ["behind", "first"])
-def test_daemons_and_model_move_flows_alike(ears: str) -> None:
-    for ours, theirs in zip(by_daemons(ears), in_model(ears), strict=True):
+def test_daemons_move_flows_alike_beside_packets_and_fluids(
+    ears: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dar_settling, "PACKET_SLOTS", 1)
+    for ours, theirs in zip(by_daemons(ears), beside_packets(ears), strict=True):
         error = np.sqrt(ours.var(ddof=1) / len(ours) + theirs.var(ddof=1) / len(theirs))
         assert theirs.mean() > 0
         assert abs(ours.mean() - theirs.mean()) <= 3.3 * error, (ours.mean(), theirs.mean(), error)

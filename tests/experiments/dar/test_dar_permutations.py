@@ -152,7 +152,7 @@ def test_a_message_that_does_not_arrive_is_an_error(monkeypatch):
         ({"scheme": "reps", "early": "dropped"}, "reps has no go-back-N"),
         ({"packet_bytes": "1000"}, "1514 bytes or more"),
         ({"message_kb": "65536", "permutations": "9999"}, "take too long"),
-        ({"scheme": "dar", "start": "spread"}, "modulo or random"),
+        ({"scheme": "dar", "start": "spread"}, "there are: modulo, random"),
         ({"early": "late"}, "early"),
     ],
 )

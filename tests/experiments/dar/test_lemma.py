@@ -12,10 +12,8 @@ import pytest
 
 from tests.daemons.dar.dar_fabric import Fabric
 from weft.daemons.dar import iteration
-from weft.daemons.dar.iteration import FLOW, GROWTHS, NOWHERE, IterationRules, excess
+from weft.daemons.dar.iteration import GROWTHS, NOWHERE, IterationRules, excess
 from weft.experiments.dar import simulation
-from weft.experiments.dar.slotted_control import COUNT, SlottedPlan, SpineScheme
-from weft.experiments.dar.slotted_model import simulate
 
 NETWORKS = [(2, 2, 2, 1), (4, 4, 4, 1), (5, 9, 5, 1), (6, 3, 8, 1), (6, 6, 3, 2), (7, 5, 3, 3)]
 
@@ -108,21 +106,6 @@ def test_the_excess_exceeds_its_start_with_several_requests_under_way_or_full_up
         most=100_000,
     )
     assert outcome.counts[:, GROWTHS].sum() > 0
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_the_excess_never_grows_in_the_slotted_model(seed: int) -> None:
-    """One endless permutation at the full rate, stopped after each period."""
-    rules = IterationRules(p=1, folded=1, rest=8, informed=1, key=FLOW)
-    way = SpineScheme(COUNT, rules, 3, 8, 0)
-    excesses = []
-    for periods in range(1, 40):
-        plan = SlottedPlan((6, 6, 6), 1.0, "worst", 10_000, 8, 8 * periods, 0, 8)
-        outcome = simulate(plan, way, np.random.default_rng(seed))
-        excesses.append(excess(outcome.known.flows, 1))
-    assert excesses[0] > 0
-    assert excesses == sorted(excesses, reverse=True)
-    assert excesses[-1] == 0
 
 
 @pytest.mark.parametrize("options", ["together=1,cool=0", "together=1", ""])
