@@ -79,7 +79,7 @@ def rule(options: Options) -> SelectionRule:
         ChoiceRule.LBSP,
         {**options, "group_bits": groups.bit_length() - 1},
         reads_from_first_digit=True,
-        reads_daemons=True,
+        reads_daemons=bool(options["states"]),
     )
 
 

@@ -179,15 +179,21 @@ def damage(
     topology = network.topology
     if kind == "degraded":
         set_rate(network, topology.link_name(link), degraded_bps)
-        return topology
-    if kind == "none":
-        return topology
-    upper = int(topology.links[link, 2])
-    remaining = fail_links(topology, [link]) if kind == "link" else fail_nodes(topology, [upper])
-    for failed in np.flatnonzero(remaining.failed).tolist():
-        network.fail(topology.link_name(failed))
-    plane.follow(remaining)
+    remaining = left_over(topology, kind, link)
+    if remaining is not topology:
+        for failed in np.flatnonzero(remaining.failed).tolist():
+            network.fail(topology.link_name(failed))
+        plane.follow(remaining)
     return remaining
+
+
+def left_over(topology: Topology, kind: str, link: int) -> Topology:
+    """Return what is left of `topology` after the damage of damage()."""
+    if kind not in ("link", "node"):
+        return topology
+    if kind == "link":
+        return fail_links(topology, [link])
+    return fail_nodes(topology, [int(topology.links[link, 2])])
 
 
 def send_tcp(

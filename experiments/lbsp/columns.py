@@ -10,8 +10,9 @@ TIMES = {
     "p50_ms": "median time of a flow",
     "p99_ms": "99th percentile of the flows' times",
     "p999_ms": "99.9th percentile of the flows' times",
-    "times_ms": "list: time of each flow",
+    "times_ms": "list: time of each flow; empty for more than 10,000",
     **ORDER,
+    "dropped_packets": "packets that queues of switches had no room for; null on Linux",
 }
 QUEUES = {
     "*_queue_packets": (

@@ -9,6 +9,7 @@ from weft.experiments.report.panels import Bars, Curves, Panels, Stack
 from weft.experiments.report.published import PageFigure
 from weft.experiments.runner.definition import Table
 
+PARTS = {"short": "short flows", "long": "long flows", "drawn": "flows to a pod"}
 DAMAGES = {
     "none": "healthy",
     "link": "a link failed",
@@ -17,20 +18,22 @@ DAMAGES = {
 }
 
 
-def flows(letter: str, workload: str, column: str, damages: str) -> Panels:
+def flows(letter: str, workload: str, column: str, damages: str, k: int = 8) -> Panels:
     """Return part `letter` of figures 6 and 7: `column` of the flows of a workload."""
     label = {"mean_ms": "mean time (ms)", "p999_ms": "99.9th percentile (ms)"}[column]
+    part = f"({letter}) {PARTS[workload]}, k = {k}"
     return Bars(
         columns={column: label},
         by=("scheme", "state"),
         facet=("part",),
         log=(column,) if (workload, "degraded" in damages) == ("short", True) else (),
-        rows=partial(selected, f"({letter}) {workload} flows", workload, damages.split()),
+        rows=partial(selected, part, k, workload, damages.split()),
     )
 
 
-def selected(part: str, workload: str, damages: list[str], table: Table) -> Table:
+def selected(part: str, k: int, workload: str, damages: list[str], table: Table) -> Table:
     """Return the rows of a workload in some states, with their names; empty without damage."""
+    table = [row for row in table if row["topology"] == f"fattree:k={k}"]
     if not any((row["workload"], row["damage"]) == (workload, damages[1]) for row in table):
         return []
     ratios = {row["oversubscription"] for row in table if row["workload"] == workload}
@@ -50,7 +53,7 @@ FIGURES = (
     PageFigure(
         "lbsp_figure6",
         "lbsp_tcp",
-        {"topology": "fattree:k=8", "scheme": "lbsp,spray", "oversubscription": "1"},
+        {"engine": "packet", "scheme": "lbsp,spray", "oversubscription": "1"},
         Stack(
             flows("a", "short", "p999_ms", "none link node"),
             flows("b", "long", "p999_ms", "none link node"),
@@ -59,9 +62,9 @@ FIGURES = (
     PageFigure(
         "lbsp_figure7",
         "lbsp_tcp",
-        {"topology": "fattree:k=8", "scheme": "lbsp,spray"},
+        {"engine": "packet", "scheme": "lbsp,spray"},
         Stack(
-            flows("a", "pod", "mean_ms", "none link"),
+            flows("a", "drawn", "p999_ms", "none link", 16),
             flows("b", "short", "p999_ms", "none degraded"),
             flows("c", "long", "p999_ms", "none degraded"),
         ),

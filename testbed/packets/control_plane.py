@@ -370,8 +370,10 @@ class LiveTables:
         first = int(self._ports.first[node])
         for last, address in self._address_of.items():
             hops = () if last == switch else lookup(address)
-            ports = tuple(sorted(self._ports.place(node, hop.port) - first for hop in hops))
-            self.next_hops.hops[0, switch, last] = self._place(switch, ports)
+            ports = [self._ports.place(node, hop.port) - first for hop in hops]
+            if not self.next_hops.rule["groups"]:  # LBSP's columns are in order
+                ports.sort()
+            self.next_hops.hops[0, switch, last] = self._place(switch, tuple(ports))
 
     def _place(self, switch: int, ports: tuple[int, ...]) -> int:
         """Return the place of a set of ports of a switch, in which its memory is, too."""

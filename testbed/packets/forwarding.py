@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from types import MappingProxyType
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from weft.daemons.core import registry
 from weft.daemons.core.scheme import DAR, RoutedPath
 from weft.daemons.fatpaths import scheme as fatpaths
 from weft.daemons.fatpaths.scheme import Trigger
-from weft.testbed.packets.network import NextHops, TcpLayers, layered, shortest
+from weft.testbed.packets.network import NextHops, TcpLayers, layered, routed, shortest
 from weft.topologies.core.topology import Topology
 
 Nodes = tuple[int, ...]
@@ -50,16 +50,21 @@ class Forwarding(NamedTuple):
         )
 
 
-def forwarding(topology: Topology, spec: str) -> Forwarding:
+def forwarding(topology: Topology, spec: str, degraded: Collection[int] = ()) -> Forwarding:
     """Return the tables of the scheme `spec` over the healthy links of `topology`.
 
-    ValueError as check_forwarding() has it.
+    degraded: links that its switches avoid, if it does.  ValueError as check_forwarding() has it.
     """
     check_forwarding(topology, spec)
     scheme, options = registry.checked(topology, spec)
     rule = scheme.rule(options)
     if not rule:
         return Forwarding(None)
+    routes = scheme.selection.routes if scheme.selection else None
+    if routes:
+        switches = range(topology.servers, topology.nodes)
+        by_switch = {node: routes(topology, options, node, degraded) for node in switches}
+        return Forwarding(routed(topology, rule, by_switch), rule["ecn"])
     if not rule.hosts:
         return Forwarding(shortest(topology, rule), rule["ecn"])
     hops = layered(topology, fatpaths.tables(topology, options))
@@ -77,7 +82,7 @@ def check_forwarding(
     scheme, options = registry.checked(topology, spec)
     rule = scheme.rule(options)
     if rule and rule.reads_daemons and not (daemons and rule.rule == DAR):
-        advice = "run its daemons, too" if rule.rule == DAR else "take ecmp or drill"
+        advice = "run its daemons, too" if rule.rule == DAR else "take states=0"
         raise ValueError(
             f"simulated switches do not run {spec}, which reads what daemons write; {advice}"
         )

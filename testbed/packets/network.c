@@ -82,6 +82,7 @@ struct port {
 	struct queue retransmitted;
 	uint64_t trimmed, headers_lost, dropped, marked;
 	uint32_t most_header_bytes;
+	uint32_t turn; /* of the link group whose first port this is (LBSP) */
 };
 
 /* Flow control of the link behind a port; a frame that ends at the other node needs no room there.
@@ -1319,6 +1320,22 @@ static uint32_t own_candidate(struct choice *choice, uint32_t number, const stru
 	return chosen;
 }
 
+/* Return the port whose turn it is in the link group of a frame (LBSP, section 3.2). */
+static uint32_t next_lbsp(struct choice *choice, uint32_t number, const struct frame *frame,
+			  uint32_t hops)
+{
+	struct packet_network *n = choice->network;
+	const struct packet_rule *rule = &n->wiring.rule;
+	/* a switch of hosts groups by the first bits, one above by the next (as select.bpf.c) */
+	uint32_t shift = n->wiring.peer[choice->first_port] < n->wiring.n_hosts ? 0 : rule->group_bits;
+	uint32_t flow = rule->hash ? flow_hash(0, frame->src, frame->dst, flow_of(n, frame), UDP) :
+				     host_of(n, number, frame);
+	uint32_t own = flow >> (shift & 31) & (rule->groups - 1);
+	struct port *first = &n->ports[choice->first_port + choice->candidates[own]];
+
+	return in_turn(own, first->turn++, hops, rule->groups);
+}
+
 /* Return the candidate for a packet at switch `number`, as select.bpf.c does (choose_candidate()).
  *
  * random: in [0, 1). */
@@ -1351,6 +1368,8 @@ static uint32_t choose_candidate(struct packet_network *n, uint32_t number,
 		return winner;
 	case FLOWLET:
 		return next_flowlet(&choice, number, frame, hops);
+	case LBSP:
+		return next_lbsp(&choice, number, frame, hops);
 	case OWN:
 		return own_candidate(&choice, number, frame, memory, hops);
 	default:

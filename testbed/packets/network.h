@@ -35,6 +35,9 @@ struct packet_rule {
 	uint32_t detect;
 	uint32_t queue;
 	uint32_t rest_us;
+	uint32_t groups; /* LBSP: link groups, a power of two */
+	uint32_t group_bits;
+	uint32_t hash; /* LBSP: 1: a flow's hash chooses its group */
 	uint32_t own[8]; /* OWN: parameters, in order of name */
 };
 

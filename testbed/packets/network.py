@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from ctypes import CFUNCTYPE, POINTER, Structure, byref, c_int, c_uint32, c_uint64, c_void_p
 from functools import cache
 from itertools import pairwise
@@ -26,7 +26,7 @@ from weft.testbed.data_plane import own_rule
 from weft.testbed.data_plane.own_rule import MOST_PARAMETERS
 from weft.testbed.traffic import ndp_library
 from weft.testbed.traffic.ndp_library import CCounters, CEvent, CParameters
-from weft.topologies.core.address import FabricNaming
+from weft.topologies.core.address import FabricNaming, Prefix
 from weft.topologies.core.topology import Topology
 
 # Rules of switches that need no parameters: a random port for each packet, one for each flow.
@@ -247,6 +247,7 @@ LookUp = CFUNCTYPE(c_int, c_uint32, c_uint32, c_uint32, c_uint32, POINTER(Packet
 RULE_FIELDS = (
     *("load", "d", "m", "delta", "tie", "gap_us"),
     *("elephant_kb", "start", "key", "detect", "queue", "rest_us"),
+    *("groups", "group_bits", "hash"),
 )
 
 
@@ -265,7 +266,7 @@ class SwitchRule(Structure):
         frame_bytes: of a full packet.
         """
         if rule.reads_daemons and rule.rule != DAR:
-            raise ValueError("simulated switches carry no rule that reads states of daemons")
+            raise ValueError("simulated switches have no states")
         common = int(rule.rule), seed & WORD, int(rule.common_seed), frame_bytes
         values = [rule[name] for name in RULE_FIELDS]
         own = (c_uint32 * MOST_PARAMETERS)(*own_rule.parameters(rule))
@@ -382,6 +383,33 @@ def shortest(topology: Topology, rule: SelectionRule) -> NextHops:
     return NextHops(table, np.array(flat, dtype=np.uint16), rule)
 
 
+def routed(
+    topology: Topology,
+    rule: SelectionRule,
+    routes: Mapping[int, Mapping[Prefix, Sequence[int]]],
+) -> NextHops:
+    """Return the hops of a table for each switch, in the order in which `rule` reads them.
+
+    routes: of each switch, ports by prefix, of which the longest counts.
+    """
+    ports = PortTable.of(topology)
+    hosts, rows = np.unique(topology.links[topology.level == 0, 2], return_index=True)
+    addresses = addresses_of(topology)[topology.links[topology.level == 0, 0][rows]]
+    table = np.zeros((1, topology.switches, topology.switches), dtype=np.uint32)
+    flat, places = [0], dict[tuple[int, ...], int]()
+    for switch in range(topology.switches):
+        node = topology.servers + switch
+        own = sorted(routes[node].items(), key=lambda route: -route[0].length)
+        for last, address in zip((hosts - topology.servers).tolist(), addresses, strict=True):
+            numbers = next((found for prefix, found in own if prefix.holds(int(address))), ())
+            key = tuple(ports.place(node, number) - int(ports.first[node]) for number in numbers)
+            if key not in places:
+                places[key] = len(flat)
+                flat += [len(key), *key]
+            table[0, switch, last] = places[key] if last != switch else 0
+    return NextHops(table, np.array(flat, dtype=np.uint16), rule)
+
+
 def port_words(topology: Topology) -> NDArray[np.uint64]:
     """Return sets of ports on shortest paths as bits: bit p of word w is port WORD_BITS * w + p.
 
@@ -443,14 +471,14 @@ def addresses_of(topology: Topology) -> NDArray[np.uint32]:
     return np.fromiter(map(topology.naming.address, range(topology.servers)), dtype=np.uint32)
 
 
-def digits_of(topology: Topology) -> NDArray[np.uint32]:
+def digits_of(topology: Topology, rule: SelectionRule) -> NDArray[np.uint32]:
     """Return what each switch reads of an address, as struct digit; shape (switches, digits, 3)."""
     naming = topology.naming
     assert isinstance(naming, FabricNaming), "hosts of a fabric"
     table = np.zeros((topology.switches, selection.DIGITS, 3), dtype=np.uint32)
     for switch in range(topology.switches):
         tier = naming.tier(topology.servers + switch)
-        fields = selection.digits(naming.layout, tier)
+        fields = selection.digits(naming.layout, 1 if rule.reads_from_first_digit else tier)
         table[switch, : len(fields)] = fields
     return table
 
@@ -554,7 +582,7 @@ class PacketNetwork:
         wiring.hop_sets = self._kept(next_hops.sets)
         wiring.n_hop_sets = len(next_hops.sets)
         wiring.addresses = self._kept(addresses_of(topology))
-        wiring.digits = self._kept(digits_of(topology))
+        wiring.digits = self._kept(digits_of(topology, next_hops.rule))
         if next_hops.rule.has_detours:
             wiring.distances = self._kept(intact_distances(topology))
         wiring.layers = next_hops.layers

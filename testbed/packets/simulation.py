@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
 from operator import itemgetter
@@ -234,6 +234,7 @@ def simulate(
     link: LinkSpec = LINK,
     host_link: LinkSpec | None = None,
     own_links: Mapping[int, LinkSpec] | None = None,
+    degraded: Collection[int] = (),
     seed: int = 1,
     faults: Sequence[Fault] = (),
     daemons: bool = False,
@@ -258,6 +259,7 @@ def simulate(
         link: of all links without a specification of their own.
         host_link: of links between hosts and switches of a fabric.
         own_links: by link; those of a user's graph by default.
+        degraded: links of which switches know that they are slower than others; LBSP avoids them.
         seed: of all random choices.
         faults: links that fail.
         daemons: True to run the daemons of the scheme in the same time; they have converged before
@@ -281,7 +283,16 @@ def simulate(
     passing = switching(flow_control, links, cut_through=cut_through)
     listed = checked_flows(topology, flows)
     simulation = Simulation(
-        topology, scheme, listed, hosts, links, passing, seed, rto_min_us, daemons=daemons
+        topology,
+        scheme,
+        listed,
+        hosts,
+        links,
+        passing,
+        seed,
+        rto_min_us,
+        daemons=daemons,
+        degraded=degraded,
     )
     return simulation.run(faults, deadline_s, sampled_s, watch)
 
@@ -309,10 +320,11 @@ class Simulation:
         daemons: bool,
         rounds: int = 1,
         paths: FlowPaths | None = None,
+        degraded: Collection[int] = (),
     ) -> None:
         frame_bytes = links[0].frame_bytes
         self.topology, self.scheme, self.seed = topology, scheme, seed
-        self.paths = paths
+        self.paths, self.degraded = paths, degraded
         self._take(flows, rounds)
         self.is_tcp, self.is_plain = hosts.name == "tcp", hosts.name == "plain"
         self.payload_bytes = frame_bytes - (DATAGRAM_BYTES if self.is_plain else TCP_HEADER_BYTES)
@@ -331,7 +343,9 @@ class Simulation:
         self.round_flows, self.begun, self.arrived = len(flows.src) // rounds, 0, 0
 
     def _forwarding(self) -> Forwarding:
-        return Forwarding(None) if self.paths else forwarding(self.topology, self.scheme)
+        if self.paths:
+            return Forwarding(None)
+        return forwarding(self.topology, self.scheme, self.degraded)
 
     def _network(
         self,
@@ -459,7 +473,7 @@ class Simulation:
         if self.by_routes:
             left = np.flatnonzero(np.isnan(self.delivered_s[: self.begun])).tolist()
             self._route(topology, left)
-        elif hops := forwarding(topology, self.scheme).next_hops:
+        elif hops := forwarding(topology, self.scheme, self.degraded).next_hops:
             self.network.reroute(hops)
 
     def _route(self, topology: Topology, numbers: Iterable[int]) -> list[tuple[int, int]]:

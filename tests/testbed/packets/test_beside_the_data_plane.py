@@ -42,7 +42,7 @@ def ports_in_simulation(topology, spec):
     return ports
 
 
-@pytest.mark.parametrize("spec", ["dmodk", "ttc", "ttc:delta=0"])
+@pytest.mark.parametrize("spec", ["dmodk", "ttc", "ttc:delta=0", "lbsp"])
 @pytest.mark.parametrize("failed", [[], ["e0.0-a0.1", "a2.0-c0"]])
 def test_a_packet_leaves_by_the_same_port(fabric, spec, failed):
     topology = build("fattree:k=4")

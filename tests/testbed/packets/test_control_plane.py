@@ -25,7 +25,7 @@ FRAME_S = 8 * (100 + 66) / Gbps  # of a packet of 100 bytes
 HEALTHY = {
     "dcell:n=4,k=1": ("dr", "pr-gpe", "pr-gpi", "pr-gp0", "dfr"),
     "ficonn:n=4,k=2": ("dr", "tar"),
-    "fattree:k=4": ("ecmp", "ecmp:seeds=same", "rps", "rr", "drill", "ttc", "letflow"),
+    "fattree:k=4": ("ecmp", "ecmp:seeds=same", "rps", "rr", "drill", "ttc", "letflow", "lbsp"),
 }
 FAILURES = {
     "dcell:n=4,k=1": ("h0-h4", ("dr", "bfs", "pr-gpi", "dfr")),
@@ -253,7 +253,7 @@ def test_an_error_of_a_look_up_is_raised(monkeypatch: pytest.MonkeyPatch) -> Non
             None,
             "do not set the layers of",
         ),
-        ("fattree:k=4", "lbsp", None, "reads what daemons write"),
+        ("fattree:k=4", "lbsp:states=1", None, "take states=0"),
         ("dcell:n=3,k=1", "dr", Fault([0], 0.1, 0.2), "^with daemons no time is given"),
         ("dcell:n=3,k=1", "dr", Fault([99], 0.1), "^links are 0 to 17: "),
         ("dcell:n=3,k=1", "dr", Fault([0], 0.1, restored_s=0.1), "before it is restored$"),

@@ -385,7 +385,7 @@ def test_a_wrong_file_is_refused_by_its_line(tmp_path: Path, text: str, reason: 
         ("star:n=4", "ecmp", [(0, 1, float("nan"))], {}, "^flow 0: hosts and bytes are whole"),
         ("star:n=4", "ecmp", [(0, 1, 9)], {"seed": -1}, "^the seed must be 0 to"),
         ("star:n=4", "lbsp", [(0, 1, 1)], {}, "^LBSP needs a fat-tree"),
-        ("fattree:k=4", "lbsp", [(0, 1, 1)], {}, "reads what daemons write"),
+        ("fattree:k=4", "lbsp:states=1", [(0, 1, 1)], {}, "take states=0"),
         ("star:n=4", "dr", [(0, 1, 1)], {}, "dr runs on server-centric networks"),
         ("star:n=4", "ecmp", [(0, 1, 1)], {"transport": "quic"}, "^no transport 'quic'"),
         ("star:n=4", "ecmp", [(0, 1, 1)], {"transport": "tcp:control=bbr"}, "^no simulated"),
