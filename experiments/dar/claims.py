@@ -602,11 +602,11 @@ FIGURE_13 = (
     ),
 )
 CLAIMS = (*OWN, *ITERATIONS, *FIGURE_13, *TEXT_OF_TABLE_1, *TABLE_1)
-THRESHOLDS: dict[str, Any] = {"queue_packets": (2, 3), "rest_slots": (5, 8, 16)}
+THRESHOLDS: dict[str, Any] = {"queue_packets": (2, 3), "rest_slots": (5, 16)}
 SWEEPS = (
     Sweep("dar_settling", {"scheme": "dar"}),
     Sweep("dar_settling", {**AT_HALF_RATE, "scheme": "dar"}, STATEMENT_SEEDS),
-    Sweep("dar_settling", {**AT_HALF_RATE, "scheme": "dar", **THRESHOLDS}, 3),
+    Sweep("dar_settling", {**AT_HALF_RATE, "scheme": "dar", **THRESHOLDS}, 2),
     Sweep(
         "dar_convergence",
         {"p": 1, "rule": ("informed", "persistent"), "topology": BY_LEAVES, "permutations": 100},
