@@ -355,5 +355,3 @@ def check_pod(run: Run) -> None:
     hosts = shape.d * shape.hosts
     if run.text("workload") in ("pod", "drawn") and hosts < FLOWS_TO_A_POD:
         raise ValueError(f"{run.experiment}: a pod must have {FLOWS_TO_A_POD} hosts, not {hosts}")
-    if run.text("workload") == "drawn" and shape.hosts < FLOWS_TO_A_POD - 1:
-        raise ValueError(f"{run.experiment}: workload=drawn needs four hosts at an edge switch")

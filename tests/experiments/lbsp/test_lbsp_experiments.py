@@ -325,3 +325,60 @@ TIMES = {"p999_ms": 700.0, "mean_ms": 600.0}
 def test_runs_with_different_parameters_are_drawn_apart(experiment, figures, instead, panels):
     titles = panel_titles(experiment, table(experiment, figures, **instead))
     assert len(titles) == panels
+
+
+def on_packets(**instead):
+    """The figures of a small run on simulated packets, of those that are not null."""
+    given = {"topology": "fattree:k=8", "workload": "long", "flow_bytes": 1_000_000, **instead}
+    cell = replace(first_run(lbsp_tcp, **given), engine="packet")
+    lbsp_tcp.check(cell)
+    figures = lbsp_tcp.measure(cell).figures
+    assert figures.keys() == lbsp_tcp.EXPERIMENT.columns.keys()
+    return {key: value for key, value in figures.items() if value is not None}
+
+
+def test_lbsp_leaves_a_degraded_link_as_it_leaves_a_failed_one():
+    failed, degraded, healthy = (
+        on_packets(scheme="lbsp", damage=damage) for damage in ("link", "degraded", "none")
+    )
+    assert degraded == failed
+    scattered = {name: on_packets(scheme="spray", damage=name) for name in ("none", "degraded")}
+    slowest = [scattered[name]["p999_ms"] for name in ("none", "degraded")]
+    assert slowest[1] > 2 * slowest[0]
+    assert scattered["degraded"]["late_fraction"] > 0.01 > healthy["late_fraction"]
+    # two flows of a megabyte and their headers share the first host's link
+    assert 2 * 8 * 1.05 < max(healthy["times_ms"]) < 2 * 8 * 1.3
+
+
+def test_core_links_of_an_oversubscribed_fat_tree_are_slower_and_dropped_packets_count():
+    cell = first_run(lbsp_tcp, topology="fattree:k=8", oversubscription=8, damage="degraded")
+    slower = lbsp_tcp.own_links(cell)
+    assert len(slower) == 8 * 16 + 1
+    assert slower[lbsp_tcp.damaged(EIGHT)].rate_bps == 100_000_000
+    rates = {link.rate_bps for number, link in slower.items() if EIGHT.level[number] == 2}
+    assert rates == {125_000_000}
+    alone, shared = (
+        on_packets(workload="pod", scheme="spray", oversubscription=ratio, damage="none")
+        for ratio in (1, 8)
+    )
+    assert shared["mean_ms"] > 1.5 * alone["mean_ms"]
+    assert alone["dropped_packets"] == 0
+    full = on_packets(
+        workload="drawn", scheme="lbsp", oversubscription=40, damage="link", queue_packets=5
+    )
+    assert full["dropped_packets"] > 0
+
+
+def test_drawn_flows_to_a_pod_come_from_behind_the_damaged_link():
+    cells = [
+        replace(first_run(lbsp_tcp, topology="fattree:k=8", workload="drawn"), seed=seed)
+        for seed in range(20)
+    ]
+    ends = [[(flow.src, flow.dst) for flow in lbsp_tcp.flows(cell)] for cell in cells]
+    assert len({str(pairs) for pairs in ends}) == 20
+    for pairs in ends:
+        sources, sinks = zip(*pairs, strict=True)
+        assert {source // 4 for source in sources[:4]} == {2 * 4 + 3}
+        assert sources[4] // 16 == 4
+        assert {sink // 16 for sink in sinks} == {1}
+        assert len(set(sources)) == len(set(sinks)) == 5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -43,7 +44,7 @@ def expected(topology, spec, src, dst):
     arcs = Counter()
     for path in scheme.path(topology, options, src, dst):
         inner = path.nodes[1:-1]
-        for arc in zip(inner, inner[1:], strict=False):
+        for arc in pairwise(inner):
             arcs[arc] += PACKETS * path.share
     return Counter({arc: round(count) for arc, count in arcs.items()})
 
