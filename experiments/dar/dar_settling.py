@@ -273,7 +273,7 @@ EXPERIMENT = Experiment(
             AXES,
             host_gbps=[40.0, 20.8, 19.2],
             preset=["infiniband"],
-            time_us=[2800.0],
+            time_us=[1400.0],
             skipped_us=[0.0],
         ),
         "scheme": Word(

@@ -122,7 +122,7 @@ FIGURES = (
     PageFigure(
         "dar_settling",
         "dar_settling",
-        {"scheme": "dar", "key": "dest,flow", "time_us": "1400,2800"},
+        {"scheme": "dar", "key": "dest,flow", "time_us": "1400"},
         with_line(
             Curves(
                 columns={"reroutes": "flows that a leaf moves in 10 µs"},
