@@ -295,7 +295,7 @@ FIGURE_6 = (
             "none",
             share(short("none", scheme), "late_fraction"),
             at_most(1),
-            OUR_SHORT,
+            OUR_SHORT + "; 'not enough' as 1 %",
             why_more="Flows of other hosts meet on some paths and not on others, so packets of one "
             "flow wait for different times.",
         )
