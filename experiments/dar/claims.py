@@ -393,7 +393,7 @@ ITERATIONS = (
         "at most 2",
         iterations({"topology": TIGHT[-1], "p": 2}, over={"topology": "clos:n=24,r=24,m=24"}),
         at_most(2),
-        BATCHES + " of the simulation; twice the switches and ports",
+        BATCHES + " of the simulation; twice the switches and ports, 'weak' as a factor of two",
     ),
     Claim(
         "packets that go-back-N sends again at half rate, messages of 256 kB",
@@ -423,7 +423,7 @@ ITERATIONS = (
         "greatly optimistic",
         iterations(SIX, "single_output_model_iterations", by="mean_iterations"),
         at_most(0.1),
-        BATCHES,
+        BATCHES + "; 'greatly' as a tenth",
     ),
     Claim(
         "model 3.2 over model 3.1, CLOS(6,6,6), where both are below the simulation",
@@ -451,7 +451,7 @@ ITERATIONS = (
         "orders of magnitude",
         iterations({"topology": "clos:n=6,r=6,m=12", "p": 1}, over={"topology": SIX["topology"]}),
         at_most(0.01),
-        BATCHES,
+        BATCHES + "; 'many orders' as two",
     ),
     Claim(
         "iterations with spare links, maximum over CLOS(n,n,2n) for n = 2 to 12",
@@ -471,7 +471,7 @@ ITERATIONS = (
             by="mean_iterations",
         ),
         at_most(0.5),
-        BATCHES,
+        BATCHES + "; 'very' as half",
     ),
     Claim(
         "model 3.2 over the simulation, CLOS(12,12,24)",
@@ -502,7 +502,7 @@ ITERATIONS = (
                 over={"topology": f"clos:n=6,r={r},m=6"},
             ),
             at_least(2),
-            BATCHES,
+            BATCHES + "; 'exponential' as a factor of two or more at each step",
         )
         for r in (4, 5, 6)
     ),
@@ -534,7 +534,7 @@ ITERATIONS = (
         "very small",
         iterations({"topology": TIGHT[-1], "p": 2}),
         at_most(20),
-        BATCHES,
+        BATCHES + "; 'very small' as 20",
     ),
     Claim(
         "model 3.3 over the simulation, CLOS(24,24,24), half rate",

@@ -7,6 +7,7 @@ from typing import Any
 
 from weft.experiments.fatpaths.fatpaths_fct import IN_TREES as BLIND
 from weft.experiments.fatpaths.fatpaths_fct import PAPERS
+from weft.experiments.fatpaths.flow_times import LONG_BYTES, steps
 from weft.experiments.fatpaths.table_iv import TABLE_IV, PaperNetwork
 from weft.experiments.report.claims import (
     Claim,
@@ -334,7 +335,7 @@ ABSTRACT = Statement(
     "Our design enables recent low-diameter topologies to outperform powerful Clos designs, "
     "achieving 15% higher net throughput at 2× lower latency for comparable cost.",
     StatementKind.NUMBER,
-    "neither networks nor the scheme of the fat-tree are named",
+    "SF and XP by section I; neither the fat-tree's scheme nor the statistic is named",
 )
 OUTPERFORM = Statement(
     "section VII-B1, figures 2 and 11",
@@ -438,7 +439,7 @@ HIGHER_RHO = Statement(
     "section VII-C, figure 16",
     "for large flows (1MiB), with n=4, the higher ρ is, the faster flows finish",
     StatementKind.ORDER,
-    "about 10,000 hosts, TCP of INET, n = 4, λ = 200",
+    "about 10,000 hosts, flows of 1 MiB, TCP of INET, n = 4, λ = 200",
 )
 NO_THROUGHPUT = Statement(
     "section VII-C, figure 16",
@@ -521,12 +522,17 @@ BEYOND_TWICE = Statement(
     "NDP, crossbar and oversubscribed fat-tree, λ above 300",
 )
 LETFLOW_GAINS = (
-    "A flow of Reno pauses at each timeout and goes on by another path, which helps long flows, "
-    "too."
+    "Reno's small windows leave pauses in a round trip, also where timeouts are rare, and LetFlow "
+    "then takes another path. With Linux' recovery long flows last longer, as in the paper."
 )
 OVER_ECMP = "The figure compares with layers of rho = 1, and ours with ECMP."
 SMALL = "Our network has 200 hosts; the paper's has about 10,000."
 TEN_MS = "flows that begin during 10 ms"
+# No size lies between 982 kB and 2 MiB, which all long flows have.
+STEPS = sorted(set(steps(1).tolist()))
+MEBIBYTE = STEPS.index(min(STEPS, key=lambda size: abs(size - LONG_BYTES)))
+OF_A_MEBIBYTE = f"flows of {STEPS[MEBIBYTE] / 1000:.0f} kB"
+NEAREST = f"{OF_A_MEBIBYTE}, the size nearest to 1 MiB"
 
 
 def colliding(topologies: tuple[str, ...], patterns: tuple[str, ...], column: str) -> Query:
@@ -616,6 +622,7 @@ DIVERSITY = (
             "over_three_fraction",
         ),
         below(50),
+        "the same; 'most' as half",
     ),
     *(
         Claim(
@@ -648,6 +655,7 @@ DIVERSITY = (
             paper,
             diversity(name, "one_shortest_fraction"),
             rule,
+            "the same; 'few' as 5 %" + f", {ONE_GRAPH}" * name.endswith("JF"),
         )
         for names, paper, rule in (
             (("FT3", "HX"), "very few", at_most(5)),
@@ -664,7 +672,7 @@ DIVERSITY = (
             ("SF-JF", "XP-JF", "HX-JF", "DF-JF", "FT3-JF"), "one_shortest_fraction", statistic=min
         ),
         at_least(20),
-        GRAPHS,
+        GRAPHS + "; 'large' as a fifth",
     ),
     *(claim for topology, network in TABLE_IV.items() for claim in cells(topology, network)),
     *(
@@ -687,6 +695,7 @@ DIVERSITY = (
             "not negligible" if name == "DF" else "negligible",
             diversity(name, "interference_mean_fraction", 0 if name in ("DF", "FT3") else 4),
             above(5) if name == "DF" else at_most(5),
+            "the same; 'negligible' as 5 %" + f", {ONE_GRAPH}" * (name == "XP"),
             why_more="The paper's table IV has 9 % for HX at three links, as ours; a fourth link "
             "does not lower it.",
         )
@@ -760,7 +769,7 @@ LAYERS = (
             "above 1",
             worst_case(topology, scheme, other, mice),
             ours=TREES,
-            apart=TOO_SMALL,
+            apart=TOO_SMALL if mice else f"{TOO_SMALL} The paper's pattern has small flows, too.",
         )
         for scheme, other, name, topology in (
             ("spain", "overlap", "fat-tree, k = 8", "fattree:k=8"),
@@ -804,10 +813,11 @@ def over_minimal(column: str, **more: Any) -> Query:
     return Query("fatpaths_vs_fattree", where, column, {"routing": "layers"}, **more)
 
 
-def long_flows(where: Where, over: dict[str, Scalar]) -> Query:
-    """Return the time of long flows on Slim Fly by that over other layers."""
+def mebibyte_flows(where: Where, over: dict[str, Scalar]) -> Query:
+    """Return the time of flows of about 1 MiB on Slim Fly by that over other layers."""
     where = {"topology": SLIMFLY_10K, **where}
-    return Query("fatpaths_density", where, "long_mean_ms", over, seeds=1)
+    bins = (MEBIBYTE, MEBIBYTE, 1)
+    return Query("fatpaths_density", where, "step_mean_ms", over, bins=bins, seeds=1)
 
 
 MAPPINGS = (("randomized", "random", 4), ("non-randomized", "linear", 2))
@@ -819,8 +829,9 @@ HPC = (
             ABSTRACT,
             paper,
             flows(SLIMFLY_10K, "random", column, tree),
-            ours="randomized workload, mean, " + TEN_MS,
-            apart="The abstract names neither the networks nor the scheme of the fat-tree.",
+            ours="SF alone, randomized workload, mean, " + TEN_MS,
+            apart="The sentence names neither the statistic nor the fat-tree's scheme, of which "
+            "the paper has two, and the result depends on both.",
         )
         for words, column, tree, scheme, paper in (
             ("throughput of a flow", "throughput_mean_fraction", "spray", "sprayed packets", 1.15),
@@ -919,13 +930,13 @@ HPC = (
     ),
     *(
         Claim(
-            f"time of long flows with 63 sparse layers, {words}, rho = 0.8 over rho = 0.4, SF, q = "
-            "19",
+            f"mean time of {OF_A_MEBIBYTE} with 63 sparse layers, {words}, rho = 0.8 over rho = "
+            "0.4, SF, q = 19",
             DENSER,
             "below 1",
-            long_flows({"layers": 63, "rho": 0.8, "mapping": mapping}, {"rho": 0.4}),
+            mebibyte_flows({"layers": 63, "rho": 0.8, "mapping": mapping}, {"rho": 0.4}),
             below(1) if mapping == "random" else None,
-            "mean, one seed",
+            NEAREST + ", one seed",
             apart=""
             if mapping == "random"
             else "The text names no workload. Denser layers have more shortest paths, which this "
@@ -982,8 +993,17 @@ def tcp(
     return Query("fatpaths_tcp", cells, column, over, seeds=5, **more)
 
 
+def mebibyte_tcp(
+    topology: str | tuple[str, ...], column: str, where: Scalars, over: Scalars
+) -> Query:
+    """Return a figure of tcp() of flows of about 1 MiB."""
+    return tcp(topology, column, where, over, bins=(MEBIBYTE, MEBIBYTE, 1))
+
+
 LONG = (("mean time", "long_mean_ms"), ("99th percentile", "long_p99_ms"))
 OURS_TCP = "Reno of RFC 5681, " + TEN_MS
+OURS_LONG = OURS_TCP + "; long ones have 2 MiB"
+OURS_NEAREST = f"{OURS_TCP}; {NEAREST}"
 NOT_FULL = (
     "At the paper's load few links are full under random mapping. With Linux' recovery layers gain "
     "still less."
@@ -1026,7 +1046,7 @@ CLOUD = (
             paper,
             tcp(topology, column, LETFLOWS, ECMP),
             rule,
-            OURS_TCP,
+            OURS_TCP if "short" in column else OURS_LONG,
             why_less=LETFLOW_GAINS,
         )
         for name, topology in MORE_PATHS.items()
@@ -1036,6 +1056,15 @@ CLOUD = (
             ("mean time of long flows", "long_mean_ms", "above 1", above(1)),
         )
     ),
+    Claim(
+        "mean time of long flows with TCP and timeouts of 10 ms, LetFlow over ECMP, XP, r = 27",
+        LETFLOW,
+        "above 1",
+        tcp(DIRECT_10K[2], "long_mean_ms", {**LETFLOWS, "rto_min_us": 10_000}, ECMP),
+        ours=OURS_LONG,
+        apart="The paper's least timeout is 200 µs; with ours few flows wait for it, and LetFlow "
+        "shortens them still.",
+    ),
     *(
         Claim(
             f"99th percentile of long flows with TCP, LetFlow over ECMP, {name}",
@@ -1043,7 +1072,7 @@ CLOUD = (
             "ineffective",
             tcp(topology, "long_p99_ms", LETFLOWS, ECMP),
             between(0.95, 1.05),
-            OURS_TCP,
+            OURS_LONG,
         )
         for name, topology in FEW_PATHS.items()
     ),
@@ -1055,7 +1084,7 @@ CLOUD = (
             "below 1",
             tcp(tuple(MORE_PATHS.values()), column, DENSE, over, statistic=max),
             below(1),
-            OURS_TCP,
+            OURS_LONG,
             why_more="Hosts change at each cut of the window, LetFlow after pauses alone, so that "
             "fewer packets overtake.",
         )
@@ -1064,46 +1093,46 @@ CLOUD = (
     ),
     *(
         Claim(
-            f"mean time of long flows with TCP, rho = 1 over rho = 0.6, {name}",
+            f"mean time of {OF_A_MEBIBYTE} with TCP, rho = 1 over rho = 0.6, {name}",
             HIGHER_RHO,
             "below 1",
-            tcp(topology, "long_mean_ms", DENSE, SPARSE),
+            mebibyte_tcp(topology, "step_mean_ms", DENSE, SPARSE),
             below(1),
-            OURS_TCP,
+            OURS_NEAREST,
             why_more="With rho = 1 a pair has fewer paths, so more of the flows that collide stay "
             "together.",
         )
         for name, topology in (FEW_PATHS | MORE_PATHS).items()
     ),
     Claim(
-        "mean time of long flows with TCP, rho = 0.6 over rho = 1, HX, s = 10",
+        f"mean time of {OF_A_MEBIBYTE} with TCP, rho = 0.6 over rho = 1, HX, s = 10",
         NO_THROUGHPUT,
         "at least 1",
-        tcp(MORE_PATHS["HX, s = 10"], "long_mean_ms", SPARSE, DENSE),
+        mebibyte_tcp(MORE_PATHS["HX, s = 10"], "step_mean_ms", SPARSE, DENSE),
         at_least(1),
-        OURS_TCP,
+        OURS_NEAREST,
         why_less="Sparse layers give HyperX paths that its shortest ones lack.",
     ),
     *(
         Claim(
-            f"99th percentile of long flows with TCP, rho = 0.6 over rho = 1, {name}",
+            f"99th percentile of {OF_A_MEBIBYTE} with TCP, rho = 0.6 over rho = 1, {name}",
             NO_THROUGHPUT,
             "below 1",
-            tcp(topology, "long_p99_ms", SPARSE, DENSE),
+            mebibyte_tcp(topology, "step_p99_ms", SPARSE, DENSE),
             below(1),
-            OURS_TCP,
+            OURS_NEAREST,
             why_more="Longer paths load the network, and its shortest paths suffice.",
         )
         for name, topology in MORE_PATHS.items()
     ),
     *(
         Claim(
-            f"99th percentile of long flows with TCP, rho = 0.6 over rho = 1, {name}",
+            f"99th percentile of {OF_A_MEBIBYTE} with TCP, rho = 0.6 over rho = 1, {name}",
             TAIL_FCT,
             0.5,
-            tcp(topology, "long_p99_ms", SPARSE, DENSE),
+            mebibyte_tcp(topology, "step_p99_ms", SPARSE, DENSE),
             within(0.25),
-            OURS_TCP,
+            OURS_NEAREST,
             why_more="Timeouts make the tail, and layers avoid one in nine of them.",
         )
         for name, topology in FEW_PATHS.items()
@@ -1115,11 +1144,11 @@ CLOUD = (
         missing="Past schemes were not run beside a fat-tree with the purified transport.",
     ),
     Claim(
-        "time of long flows, n = 9 and rho = 0.8 over n = 63 and rho = 0.4, SF, q = 19",
+        f"mean time of {OF_A_MEBIBYTE}, n = 9 and rho = 0.8 over n = 63 and rho = 0.4, SF, q = 19",
         CONFIGURATIONS,
         "up to 4",
-        long_flows({"layers": 9, "rho": 0.8}, {"layers": 63, "rho": 0.4}),
-        ours="NDP, skewed workload, one seed, largest by smallest of four",
+        mebibyte_flows({"layers": 9, "rho": 0.8}, {"layers": 63, "rho": 0.4}),
+        ours=f"NDP, skewed workload, one seed, largest by smallest of four; {NEAREST}",
         apart="It is a maximum over the paper's configurations, which are in images.",
     ),
     Claim(
@@ -1147,7 +1176,7 @@ CLOUD = (
             TAIL_FCT if "99th" in words else SOME_FLOWS,
             paper,
             Query("fatpaths_fct", TCP | {"scheme": scheme}, column, {"scheme": "ecmp"}),
-            ours="200 hosts, TCP of Linux, virtual clock",
+            ours="200 hosts, long flows of 2 MiB, TCP of Linux, virtual clock",
             apart=f"{OVER_ECMP} {SMALL}" if "99th" in words else SMALL,
         )
         for words, name, scheme, column, paper in (

@@ -25,13 +25,18 @@ LINUX: Where = {"topology": "fattree:k=8", "tcp": "reno", "clock": "virtual"}
 LBSP = {"scheme": "lbsp"}
 HEALTHY = {"damage": "none"}
 BALANCED = {"oversubscription": 1}
-SHORT = "8-ary fat-tree, 32 KB flows, load 0.8 for 3.3 s, TCP Reno, 99.9th percentile"
+TAIL = ", 99.9th percentile"
+SHORT = "8-ary fat-tree, 32 KB flows, load 0.8 for 3.3 s, TCP Reno"
 OUR_SHORT = "3,000 permutations, 1 s of traffic; a first window of ten packets"
-LONG = "8-ary fat-tree, four flows of 100 MB again and again for 20 s, TCP Reno, 99.9th percentile"
+LONG = "8-ary fat-tree, four flows of 100 MB again and again for 20 s, TCP Reno"
 DEGRADED = "8-ary and 16-ary fat-trees, a degraded link, flows of 100 MB, TCP Reno"
-OUR_LONG = "percentile of four flows, ten times"
+OUR_LONG = "the four flows once in each of ten seeds"
+OUR_TAIL = OUR_LONG + "; percentile of four flows"
+ONE_PERCENT = "; an order counts from 1 % on"
 POD = "16-ary fat-tree, five flows to one pod, one failed link, TCP Reno"
-OUR_POD = "five flows of 100 MB, hosts drawn twenty times, 99.9th percentile"
+OUR_POD = (
+    "five flows of 100 MB, hosts drawn twenty times; 99.9th percentile of five, near the slowest"
+)
 NO_NETWORK = (
     "The text names no network and no number. In the network of figure 7a several flows of LBSP "
     "share a quarter of the core's paths, if their destinations have the same group."
@@ -45,14 +50,14 @@ FAILED_SHORT = Statement(
     "Neither a link failure nor a node failure affects the flow completion time of TCP flows "
     "significantly.",
     StatementKind.LAW,
-    SHORT,
+    SHORT + TAIL,
 )
 HEALTHY_SHORT = Statement(
     "section 4, figure 6a",
     "the original packet scatter scheme, which distributes packets using more paths, performs "
     "marginally better than LBSP",
     StatementKind.ORDER,
-    SHORT,
+    SHORT + TAIL,
 )
 NO_BUILD_UP = Statement(
     "section 4, figure 6a",
@@ -78,21 +83,21 @@ HEALTHY_LONG = Statement(
     "section 4, figure 6b",
     "When there is no failure in the network, both schemes perform almost equal.",
     StatementKind.LAW,
-    LONG,
+    LONG + TAIL,
 )
 FAILED_LONG = Statement(
     "section 4, figure 6b",
     "When a failure occurs at a link between a ToR switch and an aggregation switch, … LBSP "
     "performs better than the original packet scatter scheme despite the disadvantageous scenario.",
     StatementKind.ORDER,
-    LONG,
+    LONG + TAIL,
 )
 WIDER_GAP = Statement(
     "section 4, figure 6b",
     "When an aggregation switch in the source pod of the three flows fails, the gap between two "
     "schemes becomes greater",
     StatementKind.ORDER,
-    LONG,
+    LONG + TAIL,
 )
 OVERSUBSCRIBED = Statement(
     "section 3.4",
@@ -135,27 +140,27 @@ LESS_AFFECTED = Statement(
     "performance of LBSP is less affected by a degraded link compared to that of the original "
     "packet scatter scheme",
     StatementKind.ORDER,
-    SHORT,
+    SHORT + TAIL,
 )
 WORSE_THAN_FAILED = Statement(
     "section 4, figure 7b",
     "the effect of a degraded link on flow completion time is larger than that of a disconnected "
     "link",
     StatementKind.ORDER,
-    SHORT,
+    SHORT + TAIL,
 )
 ELEVEN = Statement(
     "section 4, figure 7c",
     "For both 8-ary and 16-ary fat-trees, the original packet scatter scheme experiences over "
     "eleven times longer flow completion time than in a normal condition.",
     StatementKind.NUMBER,
-    DEGRADED,
+    DEGRADED + TAIL,
 )
 AVOIDED = Statement(
     "section 4, figure 7c",
     "LBSP can avoid such huge degradation of performance by selecting an alternative path group",
     StatementKind.LAW,
-    DEGRADED,
+    DEGRADED + TAIL,
 )
 SLOTS = "8-ary fat-tree, 100 permutations of 1,000 slots"
 SECOND_HOP = Statement(
@@ -278,7 +283,7 @@ FIGURE_6 = (
         "marginally better",
         times(short("none"), LBSP),
         between(0.8, 1),
-        OUR_SHORT,
+        OUR_SHORT + "; 'marginally' as at most a fifth",
     ),
     *(
         Claim(
@@ -300,7 +305,7 @@ FIGURE_6 = (
             "none",
             share(short("none", scheme), "late_fraction"),
             at_most(1),
-            OUR_SHORT,
+            OUR_SHORT + "; 'not enough' as 1 %",
             why_more="Flows of other hosts meet on some paths and not on others, so packets of one "
             "flow wait for different times.",
         )
@@ -312,7 +317,7 @@ FIGURE_6 = (
         "almost equal",
         times(long("none"), LBSP),
         between(0.95, 1.05),
-        OUR_LONG,
+        OUR_TAIL,
     ),
     Claim(
         "long flows, packet scatter over LBSP, one failed link, k = 8",
@@ -320,7 +325,7 @@ FIGURE_6 = (
         "LBSP is faster",
         times(long("link"), LBSP),
         at_least(1.01),
-        OUR_LONG,
+        OUR_TAIL + ONE_PERCENT,
         why_less=IN_ORDER,
     ),
     Claim(
@@ -329,7 +334,7 @@ FIGURE_6 = (
         "longer",
         times(long("link"), HEALTHY, column="times_ms", bins=(3, 3, 1)),
         at_least(1.01),
-        OUR_LONG,
+        OUR_LONG + ONE_PERCENT,
         why_less="Packet scatter sends nothing again here, and S3 has a link of its own.",
     ),
     Claim(
@@ -338,7 +343,7 @@ FIGURE_6 = (
         "seldom",
         share(long("link", "lbsp"), "late_fraction"),
         at_most(0.1),
-        OUR_LONG,
+        OUR_LONG + "; 'seldom' as one in a thousand",
     ),
     Claim(
         "long flows, scatter over LBSP, a failed switch against a failed link, k = 8",
@@ -346,7 +351,7 @@ FIGURE_6 = (
         "the gap is greater",
         times(long("node"), LBSP, against={"damage": "link"}),
         at_least(1.01),
-        OUR_LONG,
+        OUR_TAIL + ONE_PERCENT,
         why_less=IN_ORDER,
     ),
 )
@@ -359,7 +364,7 @@ FIGURE_7 = (
             "not significantly affected",
             times(pod(ratio, damage=damage), HEALTHY),
             at_most(1.1),
-            OUR_POD,
+            OUR_POD + "; 'not significantly' as a tenth",
         )
         for damage, ratio in (("link", 1), ("node", 1), ("link", 4))
     ),
@@ -369,7 +374,7 @@ FIGURE_7 = (
         "drastically longer",
         times(pod(8), HEALTHY),
         at_least(1.5),
-        OUR_POD,
+        OUR_POD + "; 'drastically' as a half",
         why_less="Core links are the bottleneck: a failed link below leaves fewer paths to them, "
         "which are as long as before.",
     ),
@@ -379,7 +384,7 @@ FIGURE_7 = (
         "not affected",
         times(pod(8, "lbsp"), HEALTHY),
         at_most(1.1),
-        OUR_POD,
+        OUR_POD + "; 'not affected' as a tenth",
         why_more="All four flows must leave by the group that is whole, and share half of the "
         "core's paths.",
     ),
@@ -425,7 +430,7 @@ FIGURE_7 = (
             "over 11",
             times(long("degraded", k=k), HEALTHY),
             at_least(11),
-            OUR_LONG,
+            OUR_TAIL,
             why_less="Two flows of one host share its link when all links are healthy, too, so the "
             "slowest is only half as much slower as a flow alone. The paper prints neither the "
             "size of packets nor limits of the window.",
@@ -439,12 +444,13 @@ FIGURE_7 = (
             "no huge degradation",
             times(long("degraded", "lbsp", k), HEALTHY),
             at_most(1.1),
-            OUR_LONG,
+            OUR_TAIL + "; 'no huge' as a tenth",
         )
         for k in (8, 16)
     ),
 )
-PACED = "packets of a burst arrive one after the other (at once, both hops are alike)"
+PACED = "packets of a burst arrive one after the other"
+AT_ONCE = " (at once, both hops are alike)"
 READINGS = {
     "four packets on each input port at load 0.9": 0.9,
     "one host of each pod at load 0.9": 0.225,
@@ -459,7 +465,7 @@ FIGURE_9 = tuple(
         statement,
         paper,
         queues(column, by, load),
-        ours=PACED,
+        ours=PACED + (AT_ONCE if statement is SECOND_HOP and load == 0.9 else ""),
         apart=TWO_LOADS,
     )
     for reading, load in READINGS.items()
