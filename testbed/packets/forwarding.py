@@ -62,7 +62,7 @@ def forwarding(topology: Topology, spec: str) -> Forwarding:
         return Forwarding(None)
     if not rule.hosts:
         return Forwarding(shortest(topology, rule), rule["ecn"])
-    hops = layered(topology, fatpaths.tables(topology, options))
+    hops = layered(topology, fatpaths.live_tables(topology, options))
     return Forwarding(hops, rule["ecn"], rule.hosts)
 
 
