@@ -61,36 +61,34 @@ COLUMNS = {
     ),
 }
 LAYERS = "fatpaths:trigger=cut,start=random"
-# beside the networks of 256 ranks a Slim Fly whose hosts cost as much
-SMALLER = equal_cost.one_of_each(128)
-NETWORKS = ("slimfly:q=5,p=4", *equal_cost.one_of_each(256))
+# networks of 256 ranks without Xpander, which is like Jellyfish; a Slim Fly whose hosts cost as much
+NETWORKS = (
+    "slimfly:q=5,p=4",
+    *(spec for spec in equal_cost.one_of_each(256) if not spec.startswith("xpander")),
+)
 CARRIED = {"uniform": 0.4, "worst": 0.2}  # loads that the best choices of all networks carry
 BY_FLOW: Where = {
-    "scheme": (
-        *("ecmp", "letflow:gap_us=50", "drill", "valiant:gap_us=50", "ugal:gap_us=50"),
-        *("fatpaths:trigger=gap,gap_us=50,start=random", LAYERS),
-    ),
+    "scheme": ("ecmp", "letflow:gap_us=50", "drill", "ugal:gap_us=50", LAYERS),
     "transport": "tcp:control=dctcp",
 }
-AT_ONCE: Where = {"load_fraction": 0}
-CASES: tuple[Where, ...] = (
-    *(
-        {"traffic": name, "load_fraction": load, **further}
-        for further in ({}, {"failed_fraction": (0.01, 0.05)}, BY_FLOW)
-        for name, load in CARRIED.items()
-    ),
-    {"traffic": "skewed", "load_fraction": 0.2},
-    {"traffic": "incast:senders=64", "sizes": "fixed:bytes=100000", **AT_ONCE},
-    {"traffic": "all-to-all", "sizes": "fixed:bytes=8936", **AT_ONCE},
-    {"traffic": "uniform", "load_fraction": (0.2, 0.6, 0.8)},
-    {"traffic": "worst", "load_fraction": (0.1, 0.4, 0.6)},
+SWEPT: tuple[Where, ...] = (
+    {"scheme": ("ecmp", "valiant", "ugal"), "transport": "ndp"},
+    {"scheme": LAYERS, "transport": "ndp:choice=reps"},
 )
+AT_ONCE: Where = {"load_fraction": 0}
 SWEEPS = (
-    *(Sweep("fabrics", case) for case in CASES),
     *(
-        Sweep("fabrics", {"topology": SMALLER, "traffic": name, "load_fraction": load})
+        Sweep("fabrics", {"traffic": name, "load_fraction": load, **further})
+        for further in ({}, {"failed_fraction": 0.05}, BY_FLOW)
         for name, load in CARRIED.items()
     ),
+    *(
+        Sweep("fabrics", {"traffic": name, "load_fraction": loads, **choice}, 1)
+        for name, loads in {"uniform": (0.2, 0.4, 0.6, 0.8), "worst": (0.1, 0.2, 0.4, 0.6)}.items()
+        for choice in SWEPT
+    ),
+    Sweep("fabrics", {"traffic": "all-to-all", "sizes": "fixed:bytes=8936", **AT_ONCE}),
+    Sweep("fabrics", {"traffic": "skewed", "load_fraction": 0.2}),
 )
 OWN_PATTERNS = ("uniform", "worst", "skewed")
 ANNOUNCED, SILENT = "announced", "silent"
