@@ -15,7 +15,8 @@ failed links from the beginning, or never do (silent).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from statistics import mean
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -27,16 +28,22 @@ from weft.experiments.fatpaths import achievable_throughput, fatpaths_vs_fattree
 from weft.experiments.fatpaths.layered_network import ECN_PACKETS, failed
 from weft.experiments.fatpaths.router_graph import RouterGraph
 from weft.experiments.fatpaths.topology_cost import PRICES, of_a_host
+from weft.experiments.report import style
 from weft.experiments.report.claims import Sweep, Where
-from weft.experiments.report.panels import Curves
-from weft.experiments.runner.definition import Experiment, Result, Row, Run, Value
+from weft.experiments.report.panels import Bars, Curves, Stack, numbers, select, varied
+from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
 from weft.experiments.runner.parameters import Integer, Number, Spec, Word
+from weft.experiments.runner.rows import grouped
 from weft.testbed.packets.network import PacketNetwork
 from weft.testbed.packets.simulation import Fault, PacketFlows, SimulatedFlows, Simulation
 from weft.testbed.packets.switching import Switching
 from weft.topologies.core.failures import fail_links
+from weft.topologies.core.grammar import parse
 from weft.topologies.core.link import ETHERNET_BYTES, MOST_MTU_BYTES, MTU_BYTES, LinkSpec
 from weft.topologies.core.topology import Topology
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 COLUMNS = {
     "hosts": "hosts of the network",
@@ -61,7 +68,8 @@ COLUMNS = {
     ),
 }
 LAYERS = "fatpaths:trigger=cut,start=random"
-# networks of 256 ranks without Xpander, which is like Jellyfish; a Slim Fly whose hosts cost as much
+# those of 256 ranks, but for Xpander, which is much like Jellyfish; and a Slim Fly whose hosts cost
+# as much
 NETWORKS = (
     "slimfly:q=5,p=4",
     *(spec for spec in equal_cost.one_of_each(256) if not spec.startswith("xpander")),
@@ -90,6 +98,19 @@ SWEEPS = (
     Sweep("fabrics", {"traffic": "all-to-all", "sizes": "fixed:bytes=8936", **AT_ONCE}),
     Sweep("fabrics", {"traffic": "skewed", "load_fraction": 0.2}),
 )
+OPEN: Row = {"load_fraction": 0.4, "traffic": "uniform", "failed_fraction": 0.0, "carrier": "NDP"}
+WORST: Row = {**OPEN, "load_fraction": 0.2, "traffic": "worst"}
+LINES: Mapping[str, Row] = {
+    "random pairs, load 0.4": OPEN,
+    "... 5 % of links failed": {**OPEN, "failed_fraction": 0.05},
+    "... by DCTCP": {**OPEN, "carrier": "TCP"},
+    "worst pairs, load 0.2": WORST,
+    "...  5 % of links failed": {**WORST, "failed_fraction": 0.05},
+    "...  by DCTCP": {**WORST, "carrier": "TCP"},
+    "skewed pairs, load 0.2": {**WORST, "traffic": "skewed"},
+    "all to all at once": {**OPEN, "traffic": "all-to-all", "load_fraction": 0.0},
+}
+LEAST_LINES = 4  # of a map
 OWN_PATTERNS = ("uniform", "worst", "skewed")
 ANNOUNCED, SILENT = "announced", "silent"
 GRACE = 4  # times `seconds`, in which flows may end
@@ -340,6 +361,94 @@ def is_sensible(run: Run) -> bool:
     return is_once and (has_layers or transports.transport_of(run).choice == "flow")
 
 
+def marked(table: Table) -> list[Row]:
+    """Return the rows with the family of the network, the carrier, and the way of packets."""
+    rows = []
+    for row in table:
+        name, transport = parse(str(row["scheme"]))[0], str(row["transport"])
+        way = "layers" if name == "fatpaths" else style.scheme(name).label
+        way = way + "+REPS" if "reps" in transport else way
+        carrier = "TCP" if transport.startswith("tcp") else "NDP"
+        rows.append(row | {"family": equal_cost.family(row), "carrier": carrier, "way": way})
+    return rows
+
+
+def beside_fastest(table: Table) -> dict[str, list[Row]]:
+    """Return for each line of the map, by its title, a cell for each family of networks.
+
+    A cell has the 99th percentile of times with the best way of packets, of those under which all
+    flows ended, over that of the fastest family.
+    """
+    lines: dict[str, list[Row]] = {}
+    rows = [row for row in marked(table) if row["topology"] in NETWORKS]
+    for title, where in LINES.items():
+        best: dict[Value, tuple[float, Value]] = {}
+        for (family, way), own in grouped(select(rows, **where), ("family", "way")).items():
+            if not any(row["unfinished"] for row in own):
+                choice = mean(numbers(own, "p99_ms")), way
+                best[family] = min(best.get(family, choice), choice)
+        if best:
+            least_ms = min(best.values())[0]
+            lines[title] = [
+                {"family": family, "ratio": ms / least_ms, "below": way}
+                for family, (ms, way) in best.items()
+            ]
+    return lines
+
+
+def draw_map(lines: Mapping[str, Sequence[Row]], figure: Figure) -> None:
+    """Draw a line for each traffic and a column for each family, the fastest first."""
+    figure.set_size_inches(7.4, 0.7 + 0.36 * len(lines))
+    axes = figure.subplots()
+    equal_cost.draw_map(axes, lines)
+    axes.set_title(
+        "99th percentile of completion times, by the best routing, over that of the fastest fabric",
+        fontsize=9,
+    )
+
+
+FACET = ("traffic", "failed_fraction", "failure", "sizes", "carrier")
+
+
+def of_several_loads(table: Table) -> list[Row]:
+    """Return the rows of choices that have several loads on a network."""
+    return varied(marked(table), ("topology", "way", *FACET), "load_fraction", 3)
+
+
+def of_one_load(table: Table) -> list[Row]:
+    """Return the rows unless they have several loads."""
+    return [] if of_several_loads(table) else marked(table)
+
+
+BARS_AND_CURVES = Stack(
+    Bars(
+        columns={"p99_ms": "99th percentile of times (ms)", "mean_slowdown": "mean slowdown"},
+        by=("family", "way"),
+        facet=("load_fraction", *FACET),
+        rows=of_one_load,
+    ),
+    Curves(
+        columns={"accepted_fraction": "load that arrives"},
+        x="load_fraction",
+        series="way",
+        facet=("topology", *FACET),
+        rows=of_several_loads,
+    ),
+)
+
+
+def draw(table: Table, figure: Figure) -> None:
+    """Draw a map of traffics, curves by load, or bars: what the rows are enough for."""
+    usual = {key: only for key, (only, *more) in EXPERIMENT.sweep.items() if not more}
+    of_lines = ("load_fraction", "failed_fraction", "sizes")
+    study = select(table, **{key: usual[key] for key in usual if key not in of_lines})
+    lines = beside_fastest(study)
+    if len(lines) >= LEAST_LINES:
+        draw_map(lines, figure)
+    else:
+        BARS_AND_CURVES(table, figure)
+
+
 EXPERIMENT = Experiment(
     name="fabrics",
     question="Which routing on which fabric has the shortest flows, at equal cost of a host?",
@@ -389,16 +498,6 @@ EXPERIMENT = Experiment(
     seeds=3,
     measure=measure,
     predict=bounds,
-    plot=Curves(
-        columns={
-            "accepted_fraction": "load that arrives",
-            "p99_slowdown": "99th percentile of slowdowns",
-        },
-        x="load_fraction",
-        series="scheme",
-        dash="transport",
-        facet=("topology", "traffic", "failed_fraction", "failure"),
-        log=("p99_slowdown",),
-    ),
+    plot=draw,
     check=check,
 )

@@ -11,6 +11,7 @@ from weft.daemons.core import registry
 from weft.experiments.collectives import fabrics
 from weft.experiments.collectives.fabrics import EXPERIMENT, LAYERS
 from weft.experiments.fatpaths.router_graph import RouterGraph
+from weft.experiments.report import figures
 from weft.experiments.runner.definition import Run
 from weft.topologies import build
 
@@ -141,3 +142,51 @@ def test_a_network_costs_what_its_parts_do() -> None:
             len(list(topology.ports(node))) for node in range(topology.servers, topology.nodes)
         )
         assert 1750 < figures["host_cost_usd"] < 2250, spec
+
+
+SLIMFLY, CLOS = fabrics.NETWORKS[0], "clos:n=8,r=32,m=8"
+
+
+def flows(topology: str, scheme: str, ms: float, **values: object) -> dict[str, object]:
+    """Return a stored row."""
+    usual = {key: only[0] for key, only in EXPERIMENT.sweep.items()}
+    about = {"topology": topology, "scheme": scheme, "p99_ms": ms, "unfinished": 0, "seed": 0}
+    return {**usual, "load_fraction": 0.4, **about, "mean_slowdown": 1.0, **values}
+
+
+ROWS = [
+    flows(SLIMFLY, "ecmp", 4.0),
+    flows(SLIMFLY, "ecmp", 2.0, seed=1),
+    flows(SLIMFLY, LAYERS, 2.5, transport="ndp:choice=reps"),
+    flows(SLIMFLY, "drill", 0.5, unfinished=1),  # a flow is missing
+    flows(SLIMFLY, "ugal", 0.1, failed_fraction=0.01),
+    flows(CLOS, "drill", 2.0),
+    flows(CLOS, "drill", 9.0, transport="tcp:control=dctcp"),
+    flows(CLOS, "ecmp", 1.0, traffic="worst", load_fraction=0.2),
+    flows(CLOS, "ecmp", 1.0, traffic="skewed", load_fraction=0.2),
+    flows("clos:n=4,r=4,m=4", "drill", 0.1),
+]
+
+
+def test_a_fabric_stands_by_its_best_routing() -> None:
+    lines = fabrics.beside_fastest(ROWS)  # type: ignore[arg-type]
+    first = {
+        cell["family"]: (cell["ratio"], cell["below"]) for cell in lines["random pairs, load 0.4"]
+    }
+    assert first == {"slimfly": (1.25, "layers+REPS"), "clos": (1.0, "DRILL")}
+    assert list(lines) == [
+        *("random pairs, load 0.4", "... by DCTCP", "worst pairs, load 0.2"),
+        "skewed pairs, load 0.2",
+    ]
+
+
+def test_the_figure_is_a_map_curves_or_bars() -> None:
+    loads = [
+        flows(CLOS, "ecmp", 1.0, load_fraction=x, accepted_fraction=x) for x in (0.1, 0.2, 0.3)
+    ]
+    kinds = ((ROWS, ["1.25\nlayers+REPS", "1.00\nDRILL"], 1), (loads, [], 1), (loads[:1], [], 2))
+    for rows, texts, panels in kinds:
+        with figures.new() as figure:
+            EXPERIMENT.plot(rows, figure)  # type: ignore[arg-type]
+            assert {*texts} <= {text.get_text() for text in figure.axes[0].texts}
+            assert len(figure.axes) == panels
