@@ -86,8 +86,8 @@ SWEPT: tuple[Where, ...] = (
 AT_ONCE: Where = {"load_fraction": 0}
 SWEEPS = (
     *(
-        Sweep("fabrics", {"traffic": name, "load_fraction": load, **further})
-        for further in ({}, {"failed_fraction": 0.05}, BY_FLOW)
+        Sweep("fabrics", {"traffic": name, "load_fraction": load, **further}, seeds)
+        for further, seeds in (({}, 10), ({"failed_fraction": 0.05}, None), (BY_FLOW, None))
         for name, load in CARRIED.items()
     ),
     *(
