@@ -76,27 +76,35 @@ NETWORKS = (
 )
 CARRIED = {"uniform": 0.4, "worst": 0.2}  # loads that the best choices of all networks carry
 BY_FLOW: Where = {
-    "scheme": ("ecmp", "letflow:gap_us=50", "drill", "ugal:gap_us=50", LAYERS),
+    "scheme": ("ecmp", "letflow:gap_us=50", "ugal:gap_us=50", LAYERS),
     "transport": "tcp:control=dctcp",
+}
+FROM_LOW_TO_HIGH: Mapping[str, tuple[float, ...]] = {
+    "uniform": (0.2, 0.4, 0.6, 0.8),
+    "worst": (0.1, 0.2, 0.4, 0.6),
 }
 SWEPT: tuple[Where, ...] = (
     {"scheme": ("ecmp", "valiant", "ugal"), "transport": "ndp"},
     {"scheme": LAYERS, "transport": "ndp:choice=reps"},
 )
-AT_ONCE: Where = {"load_fraction": 0}
+SWEPT_NETWORKS = ("slimfly:q=5,p=4", "dragonfly:p=4,a=4,h=4,palm=0", "clos:n=8,r=32,m=8")
 SWEEPS = (
     *(
-        Sweep("fabrics", {"traffic": name, "load_fraction": load, **further}, seeds)
-        for further, seeds in (({}, 10), ({"failed_fraction": 0.05}, None), (BY_FLOW, None))
+        Sweep("fabrics", {"traffic": name, "load_fraction": load, **further})
+        for further in ({}, BY_FLOW)
         for name, load in CARRIED.items()
     ),
+    Sweep("fabrics", {"traffic": "uniform", "failed_fraction": 0.05}),
     *(
-        Sweep("fabrics", {"traffic": name, "load_fraction": loads, **choice}, 1)
-        for name, loads in {"uniform": (0.2, 0.4, 0.6, 0.8), "worst": (0.1, 0.2, 0.4, 0.6)}.items()
+        Sweep(
+            "fabrics",
+            {"topology": SWEPT_NETWORKS, "traffic": name, "load_fraction": loads, **choice},
+            1,
+        )
+        for name, loads in FROM_LOW_TO_HIGH.items()
         for choice in SWEPT
     ),
-    Sweep("fabrics", {"traffic": "all-to-all", "sizes": "fixed:bytes=8936", **AT_ONCE}),
-    Sweep("fabrics", {"traffic": "skewed", "load_fraction": 0.2}),
+    Sweep("fabrics", {"traffic": "all-to-all", "sizes": "fixed:bytes=8936", "load_fraction": 0}),
 )
 OPEN: Row = {"load_fraction": 0.4, "traffic": "uniform", "failed_fraction": 0.0, "carrier": "NDP"}
 WORST: Row = {**OPEN, "load_fraction": 0.2, "traffic": "worst"}
@@ -105,9 +113,7 @@ LINES: Mapping[str, Row] = {
     "... 5 % of links failed": {**OPEN, "failed_fraction": 0.05},
     "... by DCTCP": {**OPEN, "carrier": "TCP"},
     "worst pairs, load 0.2": WORST,
-    "...  5 % of links failed": {**WORST, "failed_fraction": 0.05},
     "...  by DCTCP": {**WORST, "carrier": "TCP"},
-    "skewed pairs, load 0.2": {**WORST, "traffic": "skewed"},
     "all to all at once": {**OPEN, "traffic": "all-to-all", "load_fraction": 0.0},
 }
 LEAST_LINES = 4  # of a map
