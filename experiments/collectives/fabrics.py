@@ -91,10 +91,10 @@ SWEPT_NETWORKS = ("slimfly:q=5,p=4", "dragonfly:p=4,a=4,h=4,palm=0", "clos:n=8,r
 SWEEPS = (
     *(
         Sweep("fabrics", {"traffic": name, "load_fraction": load, **further})
-        for further in ({}, BY_FLOW)
+        for further in ({}, BY_FLOW, {"failed_fraction": 0.05})
         for name, load in CARRIED.items()
     ),
-    Sweep("fabrics", {"traffic": "uniform", "failed_fraction": 0.05}),
+    Sweep("fabrics", {"traffic": "skewed", "load_fraction": 0.2}),
     *(
         Sweep(
             "fabrics",
@@ -113,7 +113,9 @@ LINES: Mapping[str, Row] = {
     "... 5 % of links failed": {**OPEN, "failed_fraction": 0.05},
     "... by DCTCP": {**OPEN, "carrier": "TCP"},
     "worst pairs, load 0.2": WORST,
+    "...  5 % of links failed": {**WORST, "failed_fraction": 0.05},
     "...  by DCTCP": {**WORST, "carrier": "TCP"},
+    "skewed pairs, load 0.2": {**WORST, "traffic": "skewed"},
     "all to all at once": {**OPEN, "traffic": "all-to-all", "load_fraction": 0.0},
 }
 LEAST_LINES = 4  # of a map
