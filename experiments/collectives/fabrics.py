@@ -138,7 +138,7 @@ class Pattern(NamedTuple):
 
 
 def pattern_of(run: Run, topology: Topology) -> Pattern:
-    """Return who sends to whom, the same for every scheme; ValueError if nobody can."""
+    """Return who sends to whom, the same for every scheme; ValueError without such pairs."""
     name, rng = run.text("traffic"), np.random.default_rng([run.seed, 1])
     if name == "uniform":
         listed = workloads.all_to_all(topology.servers)
