@@ -125,7 +125,7 @@ GRACE = 4  # times `seconds`, in which flows may end
 MOST_FRAMES = 10**7
 
 
-class Pattern(NamedTuple):
+class SentPairs(NamedTuple):
     """Pairs of hosts, shape (pairs, 2), and the most of them that one host sends or receives."""
 
     pairs: Ints
@@ -137,7 +137,7 @@ class Pattern(NamedTuple):
         return len(self.pairs) / self.most
 
 
-def pattern_of(run: Run, topology: Topology) -> Pattern:
+def pattern_of(run: Run, topology: Topology) -> SentPairs:
     """Return who sends to whom, the same for every scheme; ValueError without such pairs."""
     name, rng = run.text("traffic"), np.random.default_rng([run.seed, 1])
     if name == "uniform":
@@ -152,7 +152,7 @@ def pattern_of(run: Run, topology: Topology) -> Pattern:
     else:
         listed = workloads.pairs(name, topology.servers, rng)
     pairs = np.array(listed, dtype=np.int64)
-    return Pattern(pairs, max(np.bincount(end).max() for end in pairs.T))
+    return SentPairs(pairs, max(np.bincount(end).max() for end in pairs.T))
 
 
 def payload_bytes(run: Run) -> int:
@@ -167,7 +167,7 @@ def payload_bps(run: Run) -> float:
     return cost.rate_bps * payload_bytes(run) / cost.frame_bytes
 
 
-def flows_of(run: Run, pattern: Pattern) -> PacketFlows:
+def flows_of(run: Run, pattern: SentPairs) -> PacketFlows:
     """Return the flows of `run`, the same for every scheme."""
     rng, load = np.random.default_rng([run.seed, 2]), run.number("load_fraction")
     sizes, seconds = workloads.sizes(run.text("sizes")), run.number("seconds")
@@ -209,35 +209,48 @@ def arrived_packets(network: PacketNetwork, *, is_tcp: bool) -> int:
     return sum(host.data - host.duplicates for host in network.host_counters())
 
 
-def measure(run: Run) -> Result:
-    """Return times of flows, the load that arrives, and what the network costs."""
-    topology = run.topology
+class WindowArrivals(NamedTuple):
+    """Packets that arrived at all hosts between two times."""
+
+    begin_s: float
+    end_s: float
+    packets: int
+
+
+def carried(
+    run: Run, topology: Topology, flows: PacketFlows
+) -> tuple[SimulatedFlows, WindowArrivals]:
+    """Return what becomes of `flows`, and what arrives while they are counted."""
     links, is_known = failed(run, topology), run.text("failure") == ANNOUNCED
-    pattern = pattern_of(run, topology)
-    flows = flows_of(run, pattern)
     simulated = simulation(run, fail_links(topology, links) if is_known else topology, flows)
-    is_tcp, window = transports.transport_of(run).name == "tcp", window_s(run)
+    is_tcp = transports.transport_of(run).name == "tcp"
     packets: list[int] = []
 
     def read() -> None:
         packets.append(arrived_packets(simulated.network, is_tcp=is_tcp))
 
-    done = simulated.run(
-        [] if is_known else [Fault(links, 0.0)],
-        deadline_s(run),
-        (),
-        looks=[(at_s, read) for at_s in window],
-    )
-    if not run.number("load_fraction"):
-        read()
-        packets, window = [0, packets[-1]], (0.0, float(np.nanmax(done.delivered_s, initial=0)))
+    window = window_s(run)
+    faults = [] if is_known else [Fault(links, 0.0)]
+    done = simulated.run(faults, deadline_s(run), (), looks=[(at_s, read) for at_s in window])
+    if run.number("load_fraction"):
+        return done, WindowArrivals(*window, packets[1] - packets[0])
+    read()
+    return done, WindowArrivals(0.0, float(np.nanmax(done.delivered_s, initial=0)), packets[-1])
+
+
+def measure(run: Run) -> Result:
+    """Return times of flows, the load that arrives, and what the network costs."""
+    topology = run.topology
+    pattern = pattern_of(run, topology)
+    done, arrivals = carried(run, topology, flows_of(run, pattern))
+    flows = len(done.flows.src)
     return Result(
         figures={
             **size_figures(topology),
-            "flows": len(flows.src),
+            "flows": flows,
             "unfinished": done.unfinished,
-            "unfinished_fraction": done.unfinished / len(flows.src),
-            **load_figures(run, pattern, flows, packets, window),
+            "unfinished_fraction": done.unfinished / flows,
+            **load_figures(run, pattern, done.flows, arrivals),
             **time_figures(run, topology, done),
         }
     )
@@ -265,23 +278,14 @@ def deadline_s(run: Run) -> float:
     return (1 + GRACE) * run.number("seconds")
 
 
-def load_figures(
-    run: Run,
-    pattern: Pattern,
-    flows: PacketFlows,
-    packets: Sequence[int],
-    window: tuple[float, float],
-) -> Row:
-    """Return the loads of the busiest hosts' links that begin and arrive in a window.
-
-    packets: that have arrived at its beginning and at its end.
-    """
-    begin_s, end_s = window
+def load_figures(run: Run, pattern: SentPairs, flows: PacketFlows, arrivals: WindowArrivals) -> Row:
+    """Return the loads of the busiest hosts' links that begin and arrive in a time."""
+    begin_s, end_s, packets = arrivals
     bytes_of_link = (end_s - begin_s) * pattern.busy_hosts * payload_bps(run) / 8
     if not bytes_of_link:  # no flow ended
         return {"offered_fraction": None, "accepted_fraction": 0.0}
     frames = -(-flows.size_bytes // payload_bytes(run)).sum()
-    arrived = (packets[1] - packets[0]) * flows.size_bytes.sum() / frames
+    arrived = packets * flows.size_bytes.sum() / frames
     began = flows.size_bytes[(flows.start_s >= begin_s) & (flows.start_s <= end_s)].sum()
     return {
         "offered_fraction": float(began / bytes_of_link),
