@@ -174,7 +174,8 @@ ROWS = [
     flows(CLOS, "drill", 2.0),
     flows(CLOS, "drill", 9.0, transport="tcp:control=dctcp"),
     flows(CLOS, "ecmp", 1.0, traffic="worst", load_fraction=0.2),
-    flows(CLOS, "ecmp", 1.0, traffic="all-to-all", load_fraction=0.0),
+    flows(CLOS, "ecmp", 1.0, traffic="all-to-all", load_fraction=0.0, accepted_fraction=0.8),
+    flows(SLIMFLY, "ecmp", 0.5, traffic="all-to-all", load_fraction=0.0, accepted_fraction=0.5),
     flows("clos:n=4,r=4,m=4", "drill", 0.1),
 ]
 
@@ -185,6 +186,7 @@ def test_a_fabric_stands_by_its_best_routing() -> None:
         cell["family"]: (cell["ratio"], cell["below"]) for cell in lines["random pairs, load 0.4"]
     }
     assert first == {"slimfly": (1.25, "layers+REPS"), "clos": (1.0, "DRILL")}
+    assert [cell["ratio"] for cell in lines["all to all at once"]] == [1.0, 1.6]
     assert list(lines) == [
         *("random pairs, load 0.4", "... by DCTCP", "worst pairs, load 0.2"),
         "all to all at once",
