@@ -24,7 +24,12 @@ from weft.experiments.collectives import equal_cost, replays
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines import workloads
 from weft.experiments.engines.arrays import Ints
-from weft.experiments.fatpaths import achievable_throughput, fatpaths_vs_fattree, transports
+from weft.experiments.fatpaths import (
+    achievable_throughput,
+    fatpaths_vs_fattree,
+    table_iv,
+    transports,
+)
 from weft.experiments.fatpaths.layered_network import ECN_PACKETS, failed
 from weft.experiments.fatpaths.router_graph import RouterGraph
 from weft.experiments.fatpaths.topology_cost import PRICES, of_a_host
@@ -386,6 +391,7 @@ def marked(table: Table) -> list[Row]:
         way = way + "+REPS" if "reps" in transport else way
         carrier = "TCP" if transport.startswith("tcp") else "NDP"
         about = {"family": equal_cost.family(row), "carrier": carrier, "way": way}
+        about["network"] = table_iv.label(str(row["topology"]))
         time = row["p99_ms"] if row["load_fraction"] else 1 / number_of(row, "accepted_fraction")
         rows.append(row | about | {"time": time})
     return rows
@@ -449,7 +455,7 @@ BARS_AND_CURVES = Stack(
         columns={"accepted_fraction": "load that arrives"},
         x="load_fraction",
         series="way",
-        facet=("topology", *FACET),
+        facet=("network", *FACET),
         rows=of_several_loads,
     ),
 )

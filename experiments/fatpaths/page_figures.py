@@ -124,6 +124,7 @@ FIGURES = (
         "fabrics",
         {
             "topology": "slimfly:q=5,p=4,dragonfly:p=4,a=4,h=4,palm=0,clos:n=8,r=32,m=8",
+            "transport": "ndp,ndp:choice=reps",
             "traffic": "uniform,worst",
             "failed_fraction": "0.0",
         },
