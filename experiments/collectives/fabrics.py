@@ -94,9 +94,10 @@ SWEPT: tuple[Where, ...] = (
 )
 SWEPT_NETWORKS = ("slimfly:q=5,p=4", "dragonfly:p=4,a=4,h=4,palm=0", "clos:n=8,r=32,m=8")
 SWEEPS = (
+    Sweep("fabrics", {"traffic": "uniform", "load_fraction": CARRIED["uniform"]}, 10),
     *(
-        Sweep("fabrics", {"traffic": name, "load_fraction": load, **further}, seeds)
-        for further, seeds in (({}, 10), (BY_FLOW, None), ({"failed_fraction": 0.05}, None))
+        Sweep("fabrics", {"traffic": name, "load_fraction": load, **further})
+        for further in ({}, BY_FLOW, {"failed_fraction": 0.05})
         for name, load in CARRIED.items()
     ),
     Sweep("fabrics", {"traffic": "skewed", "load_fraction": 0.2}),
