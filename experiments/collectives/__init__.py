@@ -1,1 +1,1 @@
-"""Collective operations and traces of training jobs over networks and routing schemes."""
+"""Collective operations, traces of training jobs, and flows over networks and routing schemes."""

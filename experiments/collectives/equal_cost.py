@@ -7,7 +7,7 @@ up to 27 of 155 are idle.  Xpander and Jellyfish are three graphs each.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import inf, isnan, nan
 from statistics import mean
 from typing import TYPE_CHECKING
@@ -138,36 +138,45 @@ def best_ms(rows: Sequence[Row]) -> float:
 def draw(table: Table, figure: Figure) -> None:
     """Draw a map: a line for each case, a column for each family, the fastest first."""
     parts = sorted(grouped(beside_fastest(table), ("ranks",)).items())
-    heights = [2 + len(grouped(cells, CASE)) for _, cells in parts]
+    maps = [grouped(cells, CASE) for _, cells in parts]
+    heights = [2 + len(cases) for cases in maps]
     figure.set_size_inches(7.4, 0.23 * sum(heights))
     places = figure.subplots(len(parts), 1, squeeze=False, height_ratios=heights).flat
-    for axes, ((ranks,), cells) in zip(places, parts, strict=True):
-        draw_map(axes, cells)
+    for axes, ((ranks,), _), cases in zip(places, parts, maps, strict=True):
+        by_case = sorted(cases.items(), key=lambda line: line[0][1:])
+        draw_map(axes, {words(*case[1:]): own for case, own in by_case})
         axes.set_title(f"{ranks} ranks: time over that of the fastest network", fontsize=9)
 
 
-def draw_map(axes: Axes, cells: Sequence[Row]) -> None:
-    """Draw the cells of one number of ranks, with their ratios in figures."""
-    families = grouped(cells, ("family",))
+def draw_map(axes: Axes, lines: Mapping[str, Sequence[Row]]) -> None:
+    """Draw the cells of each line, by its title, with their ratios in figures.
+
+    A cell has the `family` and the `ratio`, and perhaps `below`, a word under the ratio.
+    """
+    families = grouped([cell for own in lines.values() for cell in own], ("family",))
     names = sorted((name for (name,) in families), key=lambda name: mean_ratio(families[name,]))
-    lines = sorted(grouped(cells, CASE).items(), key=lambda line: line[0][1:])
-    ratios = [[mean_ratio(select(own, family=name)) for name in names] for _, own in lines]
+    cells = [[select(own, family=name) for name in names] for own in lines.values()]
+    ratios = [list(map(mean_ratio, own)) for own in cells]
     axes.imshow(ratios, cmap="Oranges", vmin=1, vmax=DARKEST, aspect="auto")
-    for line, own in enumerate(ratios):
-        for column, ratio in enumerate(own):
-            write(axes, column, line, ratio)
-    name_rows(axes, [words(*case[1:]) for case, _ in lines])
+    for line, own in enumerate(cells):
+        for column, cell in enumerate(own):
+            write(axes, column, line, cell)
+    name_rows(axes, list(lines))
     axes.set_xticks(range(len(names)), [NAMES[str(name)] for name in names], fontsize=8.5)
     axes.tick_params(length=0, labeltop=True, labelbottom=False)
     axes.grid(visible=False)
 
 
-def write(axes: Axes, column: int, line: int, ratio: float) -> None:
+def write(axes: Axes, column: int, line: int, cells: Sequence[Row]) -> None:
     """Write a ratio into its cell, in bold if it is about the least."""
+    ratio = mean_ratio(cells)
     if not isnan(ratio):
         weight = "bold" if ratio < ALIKE else "normal"
         ink = style.PAPER if ratio > 0.8 * DARKEST else style.INK
-        text = axes.text(column, line, f"{ratio:.2f}", size=8, weight=weight, color=ink)
+        words = "\n".join(
+            [f"{ratio:.2f}", *(str(cell["below"]) for cell in cells[:1] if "below" in cell)]
+        )
+        text = axes.text(column, line, words, size=8, weight=weight, color=ink)
         text.set(ha="center", va="center")
 
 

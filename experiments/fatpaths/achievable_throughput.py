@@ -328,6 +328,14 @@ def valiant_load(graph: RouterGraph, demands: Demands) -> Floats:
     share = demands.amount / graph.routers
     np.add.at(traffic, demands.src, share[:, None])
     np.add.at(traffic.T, demands.dst, share[:, None])
+    return shortest_load(graph, traffic)
+
+
+def shortest_load(graph: RouterGraph, traffic: Floats) -> Floats:
+    """Return what each arc carries of `traffic`, shape (routers, routers).
+
+    Every router splits evenly among the next hops of shortest paths.
+    """
     load = np.zeros(len(graph.peer))
     compiled(even_load)(graph.start, graph.peer, graph.distance, traffic, load)
     return load

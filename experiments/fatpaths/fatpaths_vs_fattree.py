@@ -67,20 +67,35 @@ def layered_scheme(run: Run) -> str:
     )
 
 
+def hosts_of_routers(topology: Topology) -> dict[int, list[int]]:
+    """Return the hosts of each router; ValueError if one router has all."""
+    hosts: dict[int, list[int]] = {}
+    for host in range(topology.servers):
+        hosts.setdefault(topology.ports(host)[0][1], []).append(host)
+    if len(hosts) == 1:
+        raise ValueError(f"hosts send to those of another router, and {topology.spec} has one")
+    return hosts
+
+
+def paired(
+    groups: Sequence[Sequence[int]], peers: Sequence[Sequence[int]]
+) -> list[tuple[int, int]]:
+    """Return pairs such that the hosts of each group send to those of its peer."""
+    return [
+        (src, peer[number % len(peer)])
+        for group, peer in zip(groups, peers, strict=True)
+        for number, src in enumerate(group)
+    ]
+
+
 def skewed(topology: Topology) -> list[tuple[int, int]]:
     """Return pairs such that all hosts of a router send to those of one other.
 
     That is half of all routers with hosts farther on.
     """
-    hosts: dict[int, list[int]] = {}
-    for host in range(topology.servers):
-        hosts.setdefault(topology.ports(host)[0][1], []).append(host)
-    groups = list(hosts.values())
+    groups = list(hosts_of_routers(topology).values())
     half = len(groups) // 2
-    pairs = []
-    for group, peers in zip(groups, groups[half:] + groups[:half], strict=True):
-        pairs += [(src, peers[number % len(peers)]) for number, src in enumerate(group)]
-    return pairs
+    return paired(groups, groups[half:] + groups[:half])
 
 
 def loads(run: Run, topology: Topology) -> list[Load]:
@@ -184,10 +199,7 @@ def check(run: Run) -> None:
     """Raise ValueError unless the network has such layers, and the engine frames of that size."""
     transports.check(run)
     topology = run.topology
-    first, last = (topology.ports(host)[0][1] for host in (0, topology.servers - 1))
-    if first == last:
-        reason = "hosts send to those of another router"
-        raise ValueError(f"{run.experiment}: {reason}, and {topology.spec} has one router of hosts")
+    hosts_of_routers(topology)
     if run.text("routing") in LAYERED and topology.switches <= MOST_CHECKED:
         registry.checked(topology, layered_scheme(run))
     if run.engine == "kernel":

@@ -118,6 +118,17 @@ FIGURES = (
         ),
     ),
     PageFigure("collectives", "collectives", {"engine": "packet", "trace": "none"}),
+    PageFigure("fabrics", "fabrics"),
+    PageFigure(
+        "fabrics_loads",
+        "fabrics",
+        {
+            "topology": "slimfly:q=5,p=4,dragonfly:p=4,a=4,h=4,palm=0,clos:n=8,r=32,m=8",
+            "transport": "ndp,ndp:choice=reps",
+            "traffic": "uniform,worst",
+            "failed_fraction": "0.0",
+        },
+    ),
     PageFigure("detours", "detour_load"),
     PageFigure("packets_at_11664_hosts", "flow_completion", {"topology": "fattree:k=36"}),
     PageFigure("collectives_servers", "collectives", {"engine": "graph", "trace": "none"}),

@@ -311,7 +311,8 @@ def results_in(root: Path) -> Store:
 @cache
 def runs_of(experiment: str) -> Mapping[str, Run]:
     """Return the runs of `experiment` that the whole set has, by id."""
-    names = [*(f"{paper}.claims" for paper in PAPERS), "collectives.equal_cost"]
+    studies = "collectives.equal_cost", "collectives.fabrics"
+    names = [*(f"{paper}.claims" for paper in PAPERS), *studies]
     rooms = [import_module(f"weft.experiments.{name}") for name in names]
     every = (*SWEEPS, *(sweep for room in rooms for sweep in getattr(room, "SWEEPS", ())))
     sweeps = [sweep for sweep in every if sweep.experiment == experiment]

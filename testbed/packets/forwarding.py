@@ -67,7 +67,7 @@ def forwarding(topology: Topology, spec: str, degraded: Collection[int] = ()) ->
         return Forwarding(routed(topology, rule, by_switch), rule["ecn"])
     if not rule.hosts:
         return Forwarding(shortest(topology, rule), rule["ecn"])
-    hops = layered(topology, fatpaths.tables(topology, options))
+    hops = layered(topology, fatpaths.live_tables(topology, options))
     return Forwarding(hops, rule["ecn"], rule.hosts)
 
 

@@ -1,0 +1,528 @@
+"""Completion times of flows by fabric and routing, at equal cost of a host.
+
+Flows arrive at random (Poisson), in an open loop, between the pairs of a pattern:
+
+uniform           any two hosts
+worst             all hosts of a router send to those of another, so matched that distances sum to
+                  the most (FatPaths, section VI-C; Jyothi et al., SC 2016)
+skewed            ... to those of the router that is half of all routers farther on
+permutation, ...  see engines/workloads.py
+
+With load_fraction=0 each pair sends one flow, and all begin at once.  Tables of switches know of
+failed links from the beginning, or never do (silent).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import mean
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from weft.experiments.collectives import equal_cost, replays
+from weft.experiments.engines import common_parameters as common
+from weft.experiments.engines import workloads
+from weft.experiments.engines.arrays import Ints
+from weft.experiments.fatpaths import (
+    achievable_throughput,
+    fatpaths_vs_fattree,
+    table_iv,
+    transports,
+)
+from weft.experiments.fatpaths.layered_network import ECN_PACKETS, failed
+from weft.experiments.fatpaths.router_graph import RouterGraph
+from weft.experiments.fatpaths.topology_cost import PRICES, of_a_host
+from weft.experiments.report import style
+from weft.experiments.report.claims import Sweep, Where
+from weft.experiments.report.panels import Bars, Curves, Stack, number_of, numbers, select, varied
+from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
+from weft.experiments.runner.parameters import Integer, Number, Spec, Word
+from weft.experiments.runner.rows import grouped
+from weft.testbed.packets.network import PacketNetwork
+from weft.testbed.packets.simulation import Fault, PacketFlows, SimulatedFlows, Simulation
+from weft.testbed.packets.switching import Switching
+from weft.topologies.core.failures import fail_links
+from weft.topologies.core.grammar import parse
+from weft.topologies.core.link import ETHERNET_BYTES, MOST_MTU_BYTES, MTU_BYTES, LinkSpec
+from weft.topologies.core.topology import Topology
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+COLUMNS = {
+    "hosts": "hosts of the network",
+    "ports": "ports of all routers, those to hosts counted",
+    "cables": "links of the network, those of hosts counted",
+    "radix": "ports of the router with the most",
+    "host_cost_usd": "cost of a host by the model of topology_cost, at its prices",
+    **common.UNFINISHED,
+    "unfinished_fraction": "flows that had not ended when the run did, of all",
+    "offered_fraction": "payload of flows that began in the second half of `seconds`, as below",
+    "accepted_fraction": (
+        "payload that arrived in that time, of what the busiest hosts' links carry; with "
+        "load_fraction=0 until the last flow ended"
+    ),
+    "mean_ms": "time of a flow that began in that time, mean",
+    "p99_ms": "99th percentile of that",
+    "mean_slowdown": "time of such a flow over that on an idle network by a shortest path, mean",
+    "p99_slowdown": "99th percentile of that",
+    "shortest_bound_fraction": "load that fills a link if shortest paths share it evenly",
+    "valiant_bound_fraction": (
+        "load that fills a link under Valiant's routing; null if not all routers have hosts"
+    ),
+}
+LAYERS = "fatpaths:trigger=cut,start=random"
+# those of 256 ranks, but for Xpander, which is much like Jellyfish; and a Slim Fly whose hosts cost
+# as much
+NETWORKS = (
+    "slimfly:q=5,p=4",
+    *(spec for spec in equal_cost.one_of_each(256) if not spec.startswith("xpander")),
+)
+CARRIED = {"uniform": 0.4, "worst": 0.2}  # loads that the best choices of all networks carry
+BY_FLOW: Where = {
+    "scheme": ("ecmp", "letflow:gap_us=50", "ugal:gap_us=50", LAYERS),
+    "transport": "tcp:control=dctcp",
+}
+FROM_LOW_TO_HIGH: Mapping[str, tuple[float, ...]] = {
+    "uniform": (0.2, 0.4, 0.6, 0.8),
+    "worst": (0.1, 0.2, 0.4, 0.6),
+}
+SWEPT: tuple[Where, ...] = (
+    {"scheme": ("ecmp", "valiant", "ugal"), "transport": "ndp"},
+    {"scheme": LAYERS, "transport": "ndp:choice=reps"},
+)
+SWEPT_NETWORKS = ("slimfly:q=5,p=4", "dragonfly:p=4,a=4,h=4,palm=0", "clos:n=8,r=32,m=8")
+SWEEPS = (
+    Sweep("fabrics", {"traffic": "uniform", "load_fraction": CARRIED["uniform"]}, 10),
+    *(
+        Sweep("fabrics", {"traffic": name, "load_fraction": load, **further})
+        for further in ({}, BY_FLOW, {"failed_fraction": 0.05})
+        for name, load in CARRIED.items()
+    ),
+    Sweep("fabrics", {"traffic": "skewed", "load_fraction": 0.2}),
+    *(
+        Sweep(
+            "fabrics",
+            {"topology": SWEPT_NETWORKS, "traffic": name, "load_fraction": loads, **choice},
+            1,
+        )
+        for name, loads in FROM_LOW_TO_HIGH.items()
+        for choice in SWEPT
+    ),
+    Sweep("fabrics", {"traffic": "all-to-all", "sizes": "fixed:bytes=8936", "load_fraction": 0}),
+)
+OPEN: Row = {"load_fraction": 0.4, "traffic": "uniform", "failed_fraction": 0.0, "carrier": "NDP"}
+WORST: Row = {**OPEN, "load_fraction": 0.2, "traffic": "worst"}
+LINES: Mapping[str, Row] = {
+    "random pairs, load 0.4": OPEN,
+    "... 5 % of links failed": {**OPEN, "failed_fraction": 0.05},
+    "... by DCTCP": {**OPEN, "carrier": "TCP"},
+    "worst pairs, load 0.2": WORST,
+    "...  5 % of links failed": {**WORST, "failed_fraction": 0.05},
+    "...  by DCTCP": {**WORST, "carrier": "TCP"},
+    "skewed pairs, load 0.2": {**WORST, "traffic": "skewed"},
+    "all to all at once": {**OPEN, "traffic": "all-to-all", "load_fraction": 0.0},
+}
+LEAST_LINES = 4  # of a map
+OWN_PATTERNS = ("uniform", "worst", "skewed")
+ANNOUNCED, SILENT = "announced", "silent"
+GRACE = 4  # times `seconds`, in which flows may end
+MOST_FRAMES = 10**7
+
+
+class SentPairs(NamedTuple):
+    """Pairs of hosts, shape (pairs, 2), and the most of them that one host sends or receives."""
+
+    pairs: Ints
+    most: int
+
+    @property
+    def busy_hosts(self) -> float:
+        """Return how many hosts' links the pairs fill, if they fill that of the busiest host."""
+        return len(self.pairs) / self.most
+
+
+def pattern_of(run: Run, topology: Topology) -> SentPairs:
+    """Return who sends to whom, the same for every scheme; ValueError without such pairs."""
+    name, rng = run.text("traffic"), np.random.default_rng([run.seed, 1])
+    if name == "uniform":
+        listed = workloads.all_to_all(topology.servers)
+    elif name == "skewed":
+        listed = fatpaths_vs_fattree.skewed(topology)
+    elif name == "worst":
+        hosts, graph = fatpaths_vs_fattree.hosts_of_routers(topology), RouterGraph.of(topology)
+        to = achievable_throughput.worst_case(graph, rng) + topology.servers
+        groups = [hosts[router] for router in (graph.endpoints + topology.servers).tolist()]
+        listed = fatpaths_vs_fattree.paired(groups, [hosts[router] for router in to.tolist()])
+    else:
+        listed = workloads.pairs(name, topology.servers, rng)
+    pairs = np.array(listed, dtype=np.int64)
+    return SentPairs(pairs, max(np.bincount(end).max() for end in pairs.T))
+
+
+def payload_bytes(run: Run) -> int:
+    """Return the payload of a full frame."""
+    cost = replays.frame_cost(run)
+    return cost.frame_bytes - cost.header_bytes
+
+
+def payload_bps(run: Run) -> float:
+    """Return the payload that a link carries in full frames."""
+    cost = replays.frame_cost(run)
+    return cost.rate_bps * payload_bytes(run) / cost.frame_bytes
+
+
+def flows_of(run: Run, pattern: SentPairs) -> PacketFlows:
+    """Return the flows of `run`, the same for every scheme."""
+    rng, load = np.random.default_rng([run.seed, 2]), run.number("load_fraction")
+    sizes, seconds = workloads.sizes(run.text("sizes")), run.number("seconds")
+    chosen, start_s = np.arange(len(pattern.pairs)), np.zeros(len(pattern.pairs))
+    if load:
+        per_s = load * pattern.busy_hosts * payload_bps(run) / (8 * sizes.mean_bytes)
+        start_s = np.sort(seconds * rng.random(max(1, rng.poisson(per_s * seconds))))
+        chosen = rng.integers(len(pattern.pairs), size=len(start_s))
+    src, dst = pattern.pairs[chosen].T
+    return PacketFlows(start_s, src, dst, sizes.draw(rng, len(chosen)))
+
+
+def simulation(run: Run, topology: Topology, flows: PacketFlows) -> Simulation:
+    """Return the simulation of `flows` on the links and under the scheme of `run`."""
+    link = LinkSpec(
+        rate_bps=replays.frame_cost(run).rate_bps,
+        delay_us=run.integer("delay_us"),
+        queue_packets=run.integer("queue_packets"),
+        header_packets=run.integer("header_packets"),
+        mtu_bytes=run.integer("frame_bytes") - ETHERNET_BYTES,
+    )
+    return Simulation(
+        topology,
+        replays.scheme_of(run),
+        flows,
+        transports.transport_of(run),
+        [link] * len(topology.links),
+        Switching(),
+        1 + run.seed,
+        run.integer("rto_min_us"),
+        daemons=False,
+    )
+
+
+def arrived_packets(network: PacketNetwork, *, is_tcp: bool) -> int:
+    """Return how many different packets have arrived at all hosts."""
+    if is_tcp:
+        return int(network.delivered_packets().sum())
+    return sum(host.data - host.duplicates for host in network.host_counters())
+
+
+class WindowArrivals(NamedTuple):
+    """Packets that arrived at all hosts between two times."""
+
+    begin_s: float
+    end_s: float
+    packets: int
+
+
+def carried(
+    run: Run, topology: Topology, flows: PacketFlows
+) -> tuple[SimulatedFlows, WindowArrivals]:
+    """Return what becomes of `flows`, and what arrives while they are counted."""
+    links, is_known = failed(run, topology), run.text("failure") == ANNOUNCED
+    simulated = simulation(run, fail_links(topology, links) if is_known else topology, flows)
+    is_tcp = transports.transport_of(run).name == "tcp"
+    packets: list[int] = []
+
+    def read() -> None:
+        packets.append(arrived_packets(simulated.network, is_tcp=is_tcp))
+
+    window = window_s(run)
+    faults = [] if is_known else [Fault(links, 0.0)]
+    done = simulated.run(faults, deadline_s(run), (), looks=[(at_s, read) for at_s in window])
+    if run.number("load_fraction"):
+        return done, WindowArrivals(*window, packets[1] - packets[0])
+    read()
+    return done, WindowArrivals(0.0, float(np.nanmax(done.delivered_s, initial=0)), packets[-1])
+
+
+def measure(run: Run) -> Result:
+    """Return times of flows, the load that arrives, and what the network costs."""
+    topology = run.topology
+    pattern = pattern_of(run, topology)
+    done, arrivals = carried(run, topology, flows_of(run, pattern))
+    flows = len(done.flows.src)
+    return Result(
+        figures={
+            **size_figures(topology),
+            "flows": flows,
+            "unfinished": done.unfinished,
+            "unfinished_fraction": done.unfinished / flows,
+            **load_figures(run, pattern, done.flows, arrivals),
+            **time_figures(run, topology, done),
+        }
+    )
+
+
+def size_figures(topology: Topology) -> Row:
+    """Return what a network is made of, and what a host of it costs."""
+    cost = of_a_host(topology, PRICES)
+    return {
+        "hosts": topology.servers,
+        "ports": 2 * len(topology.links) - topology.servers,
+        "cables": len(topology.links),
+        **{name: cost[name] for name in ("radix", "host_cost_usd")},
+    }
+
+
+def window_s(run: Run) -> tuple[float, float]:
+    """Return the time of which flows and packets are counted: all, if flows begin at once."""
+    seconds = run.number("seconds")
+    return (seconds / 2 if run.number("load_fraction") else 0.0), seconds
+
+
+def deadline_s(run: Run) -> float:
+    """Return when the simulation ends."""
+    return (1 + GRACE) * run.number("seconds")
+
+
+def load_figures(run: Run, pattern: SentPairs, flows: PacketFlows, arrivals: WindowArrivals) -> Row:
+    """Return the loads of the busiest hosts' links that begin and arrive in a time."""
+    begin_s, end_s, packets = arrivals
+    bytes_of_link = (end_s - begin_s) * pattern.busy_hosts * payload_bps(run) / 8
+    if not bytes_of_link:  # no flow ended
+        return {"offered_fraction": None, "accepted_fraction": 0.0}
+    frames = -(-flows.size_bytes // payload_bytes(run)).sum()
+    arrived = packets * flows.size_bytes.sum() / frames
+    began = flows.size_bytes[(flows.start_s >= begin_s) & (flows.start_s <= end_s)].sum()
+    return {
+        "offered_fraction": float(began / bytes_of_link),
+        "accepted_fraction": float(arrived / bytes_of_link),
+    }
+
+
+def time_figures(run: Run, topology: Topology, done: SimulatedFlows) -> Row:
+    """Return times of the counted flows; None without any."""
+    flows, cost = done.flows, replays.frame_cost(run)
+    taken_s = np.where(
+        np.isnan(done.delivered_s), deadline_s(run) - flows.start_s, done.completion_s
+    )
+    graph, router = RouterGraph.of(topology), router_of_hosts(topology)
+    hops = 2 + graph.distance[router[flows.src], router[flows.dst]]
+    # the frames on the first link, and the last full one on the others
+    least_s = [
+        (cost.sending_ns(cost.frames_bytes(size)) + cost.latency_ns(size, length)) / 1e9
+        for size, length in zip(flows.size_bytes.tolist(), hops.tolist(), strict=True)
+    ]
+    counted = flows.start_s >= window_s(run)[0]
+    figures: Row = {}
+    for name, values in (("ms", 1000 * taken_s), ("slowdown", taken_s / np.array(least_s))):
+        own = values[counted]
+        figures[f"mean_{name}"] = float(own.mean()) if len(own) else None
+        figures[f"p99_{name}"] = float(np.percentile(own, 99)) if len(own) else None
+    return figures
+
+
+def router_of_hosts(topology: Topology) -> Ints:
+    """Return the router of each host, numbered from 0."""
+    links = topology.links[topology.level == 0]
+    routers: Ints = links[np.argsort(links[:, 0]), 2] - topology.servers
+    return routers
+
+
+def bounds(run: Run) -> Mapping[str, Value]:
+    """Return the loads that fill a link on paths of equal shares, of those that know failures."""
+    topology = run.topology
+    pattern, router = pattern_of(run, topology), router_of_hosts(topology)
+    graph = RouterGraph.of(fail_links(topology, failed(run, topology)))
+    traffic = np.zeros((graph.routers, graph.routers))
+    np.add.at(traffic, tuple(router[pattern.pairs].T), 1 / pattern.most)
+    np.fill_diagonal(traffic, 0)
+    loads = {"shortest": achievable_throughput.shortest_load(graph, traffic)}
+    if graph.hosts.all() and graph.routers > 2:
+        # by way of each router but the ends, as weft's switches do
+        sent, received = traffic.sum(axis=1, keepdims=True), traffic.sum(axis=0)
+        detours = (sent + received - 2 * traffic) / (graph.routers - 2)
+        np.fill_diagonal(detours, 0)
+        loads["valiant"] = achievable_throughput.shortest_load(graph, detours)
+    return {
+        f"{name}_bound_fraction": float(1 / loads[name].max(initial=1)) if name in loads else None
+        for name in ("shortest", "valiant")
+    }
+
+
+def check(run: Run) -> None:
+    """Raise ValueError unless the network has such traffic and routing, and a run ends in time."""
+    topology = run.topology
+    transports.check(run)
+    replays.check(run, topology)
+    pattern, sizes = pattern_of(run, topology), workloads.sizes(run.text("sizes"))
+    payload = len(pattern.pairs) * sizes.mean_bytes
+    if load := run.number("load_fraction"):
+        payload = load * pattern.busy_hosts * payload_bps(run) * run.number("seconds") / 8
+    frames = max(payload, max(sizes.bytes_)) / payload_bytes(run)
+    if frames > MOST_FRAMES:
+        raise ValueError(
+            f"{run.experiment}: {frames:.2g} frames take too long, at most {MOST_FRAMES:.0e}; take "
+            "fewer seconds or smaller flows"
+        )
+
+
+def traffic(text: str) -> None:
+    """Raise ValueError unless `text` is a pattern."""
+    if text not in OWN_PATTERNS:
+        common.pattern(text, workloads.PATTERNS)
+
+
+def is_sensible(run: Run) -> bool:
+    """Return True for one kind of failure where nothing fails, and a choice among layers alone."""
+    is_once = run.number("failed_fraction") > 0 or run.text("failure") == ANNOUNCED
+    has_layers = run.text("scheme").startswith("fatpaths")
+    return is_once and (has_layers or transports.transport_of(run).choice == "flow")
+
+
+def marked(table: Table) -> list[Row]:
+    """Return the rows with the family of the network, the carrier, the way of packets and a time.
+
+    That is the 99th percentile, or of flows at once the time up to the last one for each frame of a
+    host, because networks have not equally many hosts.
+    """
+    rows = []
+    for row in table:
+        name, transport = parse(str(row["scheme"]))[0], str(row["transport"])
+        way = "layers" if name == "fatpaths" else style.scheme(name).label
+        way = way + "+REPS" if "reps" in transport else way
+        carrier = "TCP" if transport.startswith("tcp") else "NDP"
+        about = {"family": equal_cost.family(row), "carrier": carrier, "way": way}
+        about["network"] = table_iv.label(str(row["topology"]))
+        time = row["p99_ms"] if row["load_fraction"] else 1 / number_of(row, "accepted_fraction")
+        rows.append(row | about | {"time": time})
+    return rows
+
+
+def beside_fastest(table: Table) -> dict[str, list[Row]]:
+    """Return for each line of the map, by its title, a cell for each family of networks.
+
+    A cell has the 99th percentile of times with the best way of packets, of those under which all
+    flows ended, over that of the fastest family.
+    """
+    lines: dict[str, list[Row]] = {}
+    rows = [row for row in marked(table) if row["topology"] in NETWORKS]
+    for title, where in LINES.items():
+        best: dict[Value, tuple[float, Value]] = {}
+        for (family, way), own in grouped(select(rows, **where), ("family", "way")).items():
+            if not any(row["unfinished"] for row in own):
+                choice = mean(numbers(own, "time")), way
+                best[family] = min(best.get(family, choice), choice)
+        if best:
+            least_ms = min(best.values())[0]
+            lines[title] = [
+                {"family": family, "ratio": ms / least_ms, "below": way}
+                for family, (ms, way) in best.items()
+            ]
+    return lines
+
+
+def draw_map(lines: Mapping[str, Sequence[Row]], figure: Figure) -> None:
+    """Draw a line for each traffic and a column for each family, the fastest first."""
+    figure.set_size_inches(7.4, 0.7 + 0.36 * len(lines))
+    axes = figure.subplots()
+    equal_cost.draw_map(axes, lines)
+    axes.set_title(
+        "99th percentile of completion times, by the best routing, over that of the fastest fabric",
+        fontsize=9,
+    )
+
+
+FACET = ("traffic", "failed_fraction", "failure", "sizes", "carrier")
+
+
+def of_several_loads(table: Table) -> list[Row]:
+    """Return the rows of choices that have several loads on a network."""
+    return varied(marked(table), ("topology", "way", *FACET), "load_fraction", 3)
+
+
+def of_one_load(table: Table) -> list[Row]:
+    """Return the rows unless they have several loads."""
+    return [] if of_several_loads(table) else marked(table)
+
+
+BARS_AND_CURVES = Stack(
+    Bars(
+        columns={"p99_ms": "99th percentile of times (ms)", "mean_slowdown": "mean slowdown"},
+        by=("family", "way"),
+        facet=("load_fraction", *FACET),
+        rows=of_one_load,
+    ),
+    Curves(
+        columns={"accepted_fraction": "load that arrives"},
+        x="load_fraction",
+        series="way",
+        facet=("network", *FACET),
+        rows=of_several_loads,
+    ),
+)
+
+
+def draw(table: Table, figure: Figure) -> None:
+    """Draw a map of traffics, curves by load, or bars: what the rows are enough for."""
+    usual = {key: only for key, (only, *more) in EXPERIMENT.sweep.items() if not more}
+    of_lines = ("load_fraction", "failed_fraction", "sizes")
+    study = select(table, **{key: usual[key] for key in usual if key not in of_lines})
+    lines = beside_fastest(study)
+    if len(lines) >= LEAST_LINES:
+        draw_map(lines, figure)
+    else:
+        BARS_AND_CURVES(table, figure)
+
+
+EXPERIMENT = Experiment(
+    name="fabrics",
+    question="Which routing on which fabric has the shortest flows, at equal cost of a host?",
+    source="FatPaths, section VII; Kim et al., ISCA 2008; Besta and Hoefler, SC 2014",
+    engines=("packet",),
+    axes={
+        "topology": common.TOPOLOGY.over(*NETWORKS),
+        "scheme": common.ROUTING.over("ecmp", "drill", "valiant", "ugal", LAYERS),
+        "transport": transports.TRANSPORT.over("ndp", "ndp:choice=reps"),
+        "traffic": Spec(
+            "who sends to whom",
+            form=f"{', '.join(OWN_PATTERNS)}, permutation, incast:senders=N, all-to-all, ...",
+            check=traffic,
+        ).over("uniform", "worst"),
+        "load_fraction": Number(
+            "payload on the link of the busiest host; 0: all flows begin at once, one of a pair",
+            unit="fraction",
+            least=0,
+            most=1,
+        ).over(0.4),
+        "sizes": common.SIZES.over("web-search:most_bytes=500000"),
+        "failed_fraction": Number(
+            "links between routers that have failed", unit="fraction", least=0, most=0.5
+        ).over(0.0),
+        "failure": Word("whether switches know of failed links", words=(ANNOUNCED, SILENT)).over(
+            ANNOUNCED
+        ),
+        "seconds": Number("time during which flows begin", unit="s", least=1e-4, most=10).over(
+            0.01
+        ),
+        "rate_mbps": common.RATE_MBPS.over(10_000),
+        "frame_bytes": Integer(
+            "a full packet on a link",
+            unit="bytes",
+            least=MTU_BYTES + ETHERNET_BYTES,
+            most=MOST_MTU_BYTES + ETHERNET_BYTES,
+        ).over(9000),
+        "delay_us": common.DELAY_US.over(1),
+        "queue_packets": common.QUEUE_PACKETS.over(transports.QUEUE_PACKETS),
+        "ecn_packets": ECN_PACKETS.over(transports.ECN_PACKETS),
+        "header_packets": transports.HEADER_PACKETS.over(1125),
+        "rto_min_us": common.RTO_MIN_US.over(200),
+    },
+    columns=COLUMNS,
+    compared=("topology", "scheme"),
+    goes_together=is_sensible,
+    seeds=3,
+    measure=measure,
+    predict=bounds,
+    plot=draw,
+    check=check,
+)

@@ -1,0 +1,205 @@
+"""Flows by fabric and routing: times and loads that a pencil gives, failures, and refusals."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from weft.daemons.core import registry
+from weft.experiments.collectives import fabrics
+from weft.experiments.collectives.fabrics import EXPERIMENT, LAYERS
+from weft.experiments.fatpaths.router_graph import RouterGraph
+from weft.experiments.report import figures
+from weft.experiments.runner.definition import Run
+from weft.topologies import build
+
+CLIQUE = "complete:n=4,p=3"
+
+
+def run(**values: object) -> Run:
+    """Return a run with seed 0."""
+    usual: dict[str, object] = {"topology": CLIQUE, "scheme": "ecmp", "transport": "ndp"}
+    texts = {**usual, "traffic": "uniform", **values}
+    (only,) = EXPERIMENT.runs({key: str(value) for key, value in texts.items()}, seeds=1)
+    return only
+
+
+def row(**values: object) -> dict[str, float]:
+    """Return the figures of a run."""
+    return dict(EXPERIMENT.carry_out(run(**values)).figures)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("topology", "size_bytes", "links"),
+    [("star:n=2", 8936, 2), ("star:n=2", 89_360, 2), ("clos:n=1,r=2,m=1", 89_360, 4)],
+)
+def test_a_flow_on_an_idle_network_takes_the_time_of_its_frames(
+    topology: str, size_bytes: int, links: int
+) -> None:
+    """A frame takes 7.2 us on a link and 1 us to the other end."""
+    alone = {
+        "traffic": "incast:senders=1",
+        "load_fraction": 0,
+        "sizes": f"fixed:bytes={size_bytes}",
+    }
+    figures = row(topology=topology, **alone)
+    frames = size_bytes // 8936
+    assert figures["mean_ms"] == pytest.approx((7.2 * (frames + links - 1) + links) / 1000)
+    assert figures["mean_slowdown"] == pytest.approx(1)
+    assert figures["accepted_fraction"] == pytest.approx(
+        7.2 * frames / (7.2 * (frames + links - 1) + links)
+    )
+
+
+def test_loads_are_those_of_the_links_between_four_routers() -> None:
+    """All hosts of a router, which are three, send to those of another.
+
+    Shortest paths have the direct link, a third of the load.  Valiant leaves it empty, and each of
+    the two others carries half of its router's load and half of another's.  Both together carry two
+    links' rates: one over the direct link, and one over the four halves of detours.
+    """
+    overload = {"traffic": "worst", "load_fraction": 0.9}
+    shortest, valiant, ugal = (row(scheme=name, **overload) for name in ("ecmp", "valiant", "ugal"))
+    assert shortest["shortest_bound_fraction"] == pytest.approx(1 / 3)
+    assert shortest["valiant_bound_fraction"] == pytest.approx(1 / 3)
+    assert shortest["accepted_fraction"] == pytest.approx(1 / 3, rel=0.02)
+    assert 0.15 < valiant["accepted_fraction"] < 1 / 3
+    assert ugal["accepted_fraction"] == pytest.approx(2 / 3, rel=0.05)
+    below = row(scheme="valiant", traffic="worst", load_fraction=0.25, seconds=0.1)
+    assert below["accepted_fraction"] == pytest.approx(below["offered_fraction"], rel=0.05)
+
+
+@pytest.mark.parametrize("scheme", ["ecmp", "valiant"])
+@pytest.mark.parametrize(
+    ("network", "traffic"), [("slimfly:q=3,p=2", "worst"), (CLIQUE, "uniform")]
+)
+def test_the_bound_is_that_of_the_shares_of_paths(network: str, traffic: str, scheme: str) -> None:
+    about = run(topology=network, traffic=traffic)
+    topology, (found, options) = about.topology, registry.scheme(scheme)
+    pattern = fabrics.pattern_of(about, topology)
+    loads: dict[tuple[int, int], float] = {}
+    for src, dst in pattern.pairs.tolist():
+        for path in found.path(topology, options, src, dst):
+            for hop in pairwise(path.nodes):
+                loads[hop] = loads.get(hop, 0) + path.share / pattern.most
+    name = {"ecmp": "shortest", "valiant": "valiant"}[scheme]
+    bound = fabrics.bounds(about)[f"{name}_bound_fraction"]
+    assert bound == pytest.approx(1 / max(loads.values()))
+
+
+def test_times_are_those_of_flows_that_begin_in_the_second_half() -> None:
+    assert fabrics.window_s(run(seconds=0.02)) == (0.01, 0.02)
+    assert fabrics.window_s(run(load_fraction=0)) == (0, 0.01)
+
+
+def test_the_worst_pairs_are_of_two_routers_at_the_largest_distance() -> None:
+    about = run(topology="slimfly:q=5,p=4", traffic="worst")
+    topology, pairs = about.topology, fabrics.pattern_of(about, about.topology).pairs
+    router = fabrics.router_of_hosts(topology)[pairs]
+    distance = RouterGraph.of(topology).distance[router[:, 0], router[:, 1]]
+    assert (distance == 2).all()
+    assert len(np.unique(router, axis=0)) == 50
+    assert (np.sort(pairs, axis=0) == np.arange(200)[:, None]).all()
+
+
+@pytest.mark.parametrize("traffic", ["uniform", "skewed", "worst", "incast:senders=8"])
+def test_the_busiest_link_of_a_host_has_the_load(traffic: str) -> None:
+    about = run(traffic=traffic, load_fraction=0.3, sizes="fixed:bytes=8936", seconds=1)
+    flows = fabrics.flows_of(about, fabrics.pattern_of(about, about.topology))
+    busy = max(np.bincount(end).max() for end in (flows.src, flows.dst))
+    assert busy * 7.2e-6 == pytest.approx(0.3, rel=0.03)
+    assert (flows.src != flows.dst).all()
+
+
+@pytest.mark.parametrize("scheme", ["ecmp", "ugal", LAYERS])
+def test_no_packet_takes_a_link_that_is_known_to_have_failed(scheme: str) -> None:
+    failing = {"topology": "slimfly:q=3,p=2", "load_fraction": 0, "traffic": "all-to-all"}
+    failing |= {"sizes": "fixed:bytes=8936", "failed_fraction": 0.2, "scheme": scheme}
+    assert row(**failing)["unfinished"] == 0
+    silent = row(**failing, failure="silent")
+    if scheme == "ecmp":  # all that it cannot deliver counts with the 50 ms of the run
+        assert silent["unfinished"] > 0
+        assert silent["p99_ms"] == pytest.approx(50)
+    assert silent["p99_ms"] > row(**failing)["p99_ms"]
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ({"transport": "ndp:choice=reps"}, "chooses among layers, and ecmp has none"),
+        ({"topology": "clos:n=2,r=2,m=2", "scheme": "ugal"}, "take vlb"),
+        ({"topology": "star:n=4", "traffic": "worst"}, "hosts send to those of another router"),
+        ({"topology": "dcell:n=4,k=1", "scheme": "dr"}, "must be a fabric of switches"),
+        ({"traffic": "incast:senders=99"}, "senders"),
+        ({"sizes": "fixed:bytes=1000000000000"}, "frames take too long"),
+        ({"seconds": 10, "load_fraction": 1, "rate_mbps": 100_000}, "frames take too long"),
+        ({"traffic": "wurst"}, "wurst"),
+        ({"transport": "tcp", "scheme": "fatpaths:trigger=drained"}, "trigger=cut or trigger=gap"),
+    ],
+)
+def test_what_cannot_be_simulated_is_refused(values: dict[str, object], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason) as caught:
+        run(**values)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_network_costs_what_its_parts_do() -> None:
+    for spec in fabrics.NETWORKS:
+        topology = build(spec)
+        figures = fabrics.size_figures(topology)
+        assert figures["ports"] == sum(
+            len(list(topology.ports(node))) for node in range(topology.servers, topology.nodes)
+        )
+        assert 1750 < figures["host_cost_usd"] < 2250, spec
+
+
+SLIMFLY, CLOS = fabrics.NETWORKS[0], "clos:n=8,r=32,m=8"
+
+
+def flows(topology: str, scheme: str, ms: float, **values: object) -> dict[str, object]:
+    """Return a stored row."""
+    usual = {key: only[0] for key, only in EXPERIMENT.sweep.items()}
+    about = {"topology": topology, "scheme": scheme, "p99_ms": ms, "unfinished": 0, "seed": 0}
+    return {**usual, "load_fraction": 0.4, **about, "mean_slowdown": 1.0, **values}
+
+
+ROWS = [
+    flows(SLIMFLY, "ecmp", 4.0),
+    flows(SLIMFLY, "ecmp", 2.0, seed=1),
+    flows(SLIMFLY, LAYERS, 2.5, transport="ndp:choice=reps"),
+    flows(SLIMFLY, "drill", 0.5, unfinished=1),  # a flow is missing
+    flows(SLIMFLY, "ugal", 0.1, failed_fraction=0.01),
+    flows(CLOS, "drill", 2.0),
+    flows(CLOS, "drill", 9.0, transport="tcp:control=dctcp"),
+    flows(CLOS, "ecmp", 1.0, traffic="worst", load_fraction=0.2),
+    flows(CLOS, "ecmp", 1.0, traffic="all-to-all", load_fraction=0.0, accepted_fraction=0.8),
+    flows(SLIMFLY, "ecmp", 0.5, traffic="all-to-all", load_fraction=0.0, accepted_fraction=0.5),
+    flows("clos:n=4,r=4,m=4", "drill", 0.1),
+]
+
+
+def test_a_fabric_stands_by_its_best_routing() -> None:
+    lines = fabrics.beside_fastest(ROWS)  # type: ignore[arg-type]
+    first = {
+        cell["family"]: (cell["ratio"], cell["below"]) for cell in lines["random pairs, load 0.4"]
+    }
+    assert first == {"slimfly": (1.25, "layers+REPS"), "clos": (1.0, "DRILL")}
+    assert [cell["ratio"] for cell in lines["all to all at once"]] == [1.0, 1.6]
+    assert list(lines) == [
+        *("random pairs, load 0.4", "... by DCTCP", "worst pairs, load 0.2"),
+        "all to all at once",
+    ]
+
+
+def test_the_figure_is_a_map_curves_or_bars() -> None:
+    loads = [
+        flows(CLOS, "ecmp", 1.0, load_fraction=x, accepted_fraction=x) for x in (0.1, 0.2, 0.3)
+    ]
+    kinds = ((ROWS, ["1.25\nlayers+REPS", "1.00\nDRILL"], 1), (loads, [], 1), (loads[:1], [], 2))
+    for rows, texts, panels in kinds:
+        with figures.new() as figure:
+            EXPERIMENT.plot(rows, figure)  # type: ignore[arg-type]
+            assert {*texts} <= {text.get_text() for text in figure.axes[0].texts}
+            assert len(figure.axes) == panels
