@@ -54,7 +54,9 @@ from weft.testbed.data_plane.data_plane import DataPlane
 from weft.testbed.network.impair import set_rate
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.packets.forwarding import check_forwarding
-from weft.testbed.packets.simulation import PacketFlows, simulate
+from weft.testbed.packets.simulation import PacketFlows, SimulatedFlows, Simulation
+from weft.testbed.packets.switching import Switching
+from weft.testbed.packets.transport import transport
 from weft.testbed.traffic.flows import Flow
 from weft.topologies.core.link import LinkSpec, Mbps
 from weft.topologies.core.topology import Topology
@@ -126,35 +128,23 @@ def measure(run: Run) -> Result:
     return on_packets(run) if run.engine == "packet" else on_kernel(run)
 
 
-def own_links(run: Run) -> dict[int, LinkSpec]:
-    """Return the links of simulated packets that are slower than the others."""
-    topology, link = run.topology, common.link(run)
-    core_bps = run.integer("rate_mbps") * Mbps // run.integer("oversubscription")
-    slower = dict.fromkeys(np.flatnonzero(topology.level == 2).tolist(), core_bps)
-    if run.text("damage") == "degraded":
-        slower[damaged(topology)] = degraded_bps(run)
-    return {number: replace(link, rate_bps=rate_bps) for number, rate_bps in slower.items()}
+def links(run: Run) -> list[LinkSpec]:
+    """Return the links of simulated packets, some of which are slower than the others."""
+    topology, link, kind = run.topology, common.link(run), run.text("damage")
+    core_bps = link.rate_bps // run.integer("oversubscription")
+    rates = np.where(topology.level == 2, core_bps, link.rate_bps).tolist()
+    if kind == "degraded":
+        rates[damaged(topology)] = degraded_bps(run)
+    return [replace(link, rate_bps=rate_bps) for rate_bps in rates]
 
 
 def on_packets(run: Run) -> Result:
     """Return the times of simulated flows and the order of their packets."""
-    topology, kind = run.topology, run.text("damage")
-    link, size_bytes = damaged(topology), run.integer("flow_bytes")
-    outcome = simulate(
-        kernel_run.left_over(topology, kind, link),
-        run.text("scheme"),
-        PacketFlows.of((flow.src, flow.dst, size_bytes, flow.at_s) for flow in flows(run)),
-        transport=f"tcp:recovery={run.text('tcp')}",
-        link=common.link(run),
-        own_links=own_links(run),
-        degraded=[link] if kind == "degraded" else [],
-        seed=1 + run.seed,
-        deadline_s=deadline_s(run),
-        rto_min_us=run.integer("rto_min_us"),
-    )
+    outcome = simulated(run)
     count = {name: int(values.sum()) for name, values in outcome.counters.items()}
     packets = count["sent"] + count["retransmissions"]
-    at_switches = outcome.ports["node"] >= topology.servers  # a host keeps what its port refuses
+    # what a host's own port refuses stays in the host
+    at_switches = outcome.ports["node"] >= run.topology.servers
     return Result(
         figures={
             **dict.fromkeys(ORDER),
@@ -165,6 +155,25 @@ def on_packets(run: Run) -> Result:
             "dropped_packets": int(outcome.ports["dropped"][at_switches].sum()),
         }
     )
+
+
+def simulated(run: Run) -> SimulatedFlows:
+    """Return what becomes of the flows of `run` on simulated packets."""
+    topology, kind = run.topology, run.text("damage")
+    link, size_bytes = damaged(topology), run.integer("flow_bytes")
+    simulation = Simulation(
+        kernel_run.left_over(topology, kind, link),
+        run.text("scheme"),
+        PacketFlows.of((flow.src, flow.dst, size_bytes, flow.at_s) for flow in flows(run)),
+        transport(f"tcp:recovery={run.text('tcp')}"),
+        links(run),
+        Switching(),
+        1 + run.seed,
+        run.integer("rto_min_us"),
+        daemons=False,
+        degraded=[link] if kind == "degraded" else [],
+    )
+    return simulation.run((), deadline_s(run), ())
 
 
 def on_kernel(run: Run) -> Result:

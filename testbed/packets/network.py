@@ -244,6 +244,8 @@ class PacketHop(Structure):
 LookUp = CFUNCTYPE(c_int, c_uint32, c_uint32, c_uint32, c_uint32, POINTER(PacketHop))
 
 
+PortSet = tuple[int, ...]
+PrefixPorts = Mapping[Prefix, Sequence[int]]
 RULE_FIELDS = (
     *("load", "d", "m", "delta", "tie", "gap_us"),
     *("elephant_kb", "start", "key", "detect", "queue", "rest_us"),
@@ -383,31 +385,31 @@ def shortest(topology: Topology, rule: SelectionRule) -> NextHops:
     return NextHops(table, np.array(flat, dtype=np.uint16), rule)
 
 
-def routed(
-    topology: Topology,
-    rule: SelectionRule,
-    routes: Mapping[int, Mapping[Prefix, Sequence[int]]],
-) -> NextHops:
+def routed(topology: Topology, rule: SelectionRule, routes: Mapping[int, PrefixPorts]) -> NextHops:
     """Return the hops of a table for each switch, in the order in which `rule` reads them.
 
     routes: of each switch, ports by prefix, of which the longest counts.
     """
     ports = PortTable.of(topology)
-    hosts, rows = np.unique(topology.links[topology.level == 0, 2], return_index=True)
-    addresses = addresses_of(topology)[topology.links[topology.level == 0, 0][rows]]
+    hosts, _, lasts, _ = topology.links[topology.level == 0].T
+    address_of = dict(zip(lasts.tolist(), addresses_of(topology)[hosts].tolist(), strict=True))
     table = np.zeros((1, topology.switches, topology.switches), dtype=np.uint32)
-    flat, places = [0], dict[tuple[int, ...], int]()
-    for switch in range(topology.switches):
-        node = topology.servers + switch
-        own = sorted(routes[node].items(), key=lambda route: -route[0].length)
-        for last, address in zip((hosts - topology.servers).tolist(), addresses, strict=True):
-            numbers = next((found for prefix, found in own if prefix.holds(int(address))), ())
-            key = tuple(ports.place(node, number) - int(ports.first[node]) for number in numbers)
+    flat = [0]
+    places: dict[PortSet, int] = {}
+    for node, own in routes.items():
+        for last, address in address_of.items():
+            key = tuple(ports.place(node, number) for number in longest(own, address))
             if key not in places:
                 places[key] = len(flat)
-                flat += [len(key), *key]
-            table[0, switch, last] = places[key] if last != switch else 0
+                flat += [len(key), *(port - int(ports.first[node]) for port in key)]
+            table[0, node - topology.servers, last - topology.servers] = places[key]
     return NextHops(table, np.array(flat, dtype=np.uint16), rule)
+
+
+def longest(routes: PrefixPorts, address: int) -> Sequence[int]:
+    """Return the ports of the longest prefix of an address; none without one."""
+    held = [prefix for prefix in routes if prefix.holds(address)]
+    return routes[max(held, key=lambda prefix: prefix.length)] if held else ()
 
 
 def port_words(topology: Topology) -> NDArray[np.uint64]:

@@ -234,7 +234,6 @@ def simulate(
     link: LinkSpec = LINK,
     host_link: LinkSpec | None = None,
     own_links: Mapping[int, LinkSpec] | None = None,
-    degraded: Collection[int] = (),
     seed: int = 1,
     faults: Sequence[Fault] = (),
     daemons: bool = False,
@@ -259,7 +258,6 @@ def simulate(
         link: of all links without a specification of their own.
         host_link: of links between hosts and switches of a fabric.
         own_links: by link; those of a user's graph by default.
-        degraded: links of which switches know that they are slower than others; LBSP avoids them.
         seed: of all random choices.
         faults: links that fail.
         daemons: True to run the daemons of the scheme in the same time; they have converged before
@@ -283,16 +281,7 @@ def simulate(
     passing = switching(flow_control, links, cut_through=cut_through)
     listed = checked_flows(topology, flows)
     simulation = Simulation(
-        topology,
-        scheme,
-        listed,
-        hosts,
-        links,
-        passing,
-        seed,
-        rto_min_us,
-        daemons=daemons,
-        degraded=degraded,
+        topology, scheme, listed, hosts, links, passing, seed, rto_min_us, daemons=daemons
     )
     return simulation.run(faults, deadline_s, sampled_s, watch)
 
@@ -304,6 +293,7 @@ class Simulation:
         before have arrived, as after a barrier: start_s counts from then on, and is the time of the
         simulation in the outcome.
     paths: of flows, instead of the scheme's.
+    degraded: links of which switches know that they are slower than others; LBSP avoids them.
     """
 
     def __init__(

@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 
 from weft.daemons.core import registry
-from weft.testbed.packets.simulation import simulate
+from weft.testbed.packets.simulation import PacketFlows, Simulation, simulate
+from weft.testbed.packets.switching import Switching
+from weft.testbed.packets.transport import ALL, transport
 from weft.topologies import build
 from weft.topologies.core.failures import fail_links
+from weft.topologies.core.link import Gbps, LinkSpec
 
 PACKETS, BYTES = 64, 1472  # payload of a packet without a transport
 EIGHT = build("fattree:k=8")
@@ -21,7 +24,18 @@ PAIRS = [(44, 17), (47, 30), (0, 127), (3, 2), (17, 21), (18, 45)]
 
 def carried(topology, spec, src, dst, **more):
     """Return the packets over each arc between switches, of a flow of PACKETS packets."""
-    ports = simulate(topology, spec, [(src, dst, PACKETS * BYTES)], transport="plain", **more).ports
+    simulation = Simulation(
+        topology,
+        spec,
+        PacketFlows.of([(src, dst, PACKETS * BYTES)]),
+        transport("plain", ALL),
+        [LinkSpec(rate_bps=Gbps, queue_packets=100)] * len(topology.links),
+        Switching(),
+        1,
+        daemons=False,
+        **more,
+    )
+    ports = simulation.run((), 1.0, ()).ports
     peers = {
         (node, port): peer
         for node in range(topology.servers, topology.nodes)
