@@ -35,7 +35,8 @@ OUR_TAIL = OUR_LONG + "; percentile of four flows"
 ONE_PERCENT = "; an order counts from 1 % on"
 POD = "16-ary fat-tree, five flows to one pod, one failed link, TCP Reno"
 OUR_POD = (
-    "five flows of 100 MB, hosts drawn twenty times; 99.9th percentile of five, near the slowest"
+    "five flows of 100 MB between hosts drawn twenty times; 99.9th percentile of five, near the "
+    "slowest"
 )
 NO_NETWORK = (
     "The text names no network and no number. In the network of figure 7a several flows of LBSP "
@@ -292,8 +293,8 @@ FIGURE_6 = (
             "not significantly affected",
             times(short(damage, scheme), HEALTHY),
             ours=OUR_SHORT,
-            apart="At the load of 0.8 of a host's link, four hosts send more than the uplinks that "
-            "are left carry, so the percentile depends on the length of the run.",
+            apart="The load is 0.8 of a host's link. So four hosts send more than the uplinks that "
+            "are left carry, and the percentile depends on the length of the run.",
         )
         for words, damage in (("a failed link", "link"), ("a failed switch", "node"))
         for name, scheme in (("LBSP", "lbsp"), ("packet scatter", "spray"))
@@ -431,9 +432,8 @@ FIGURE_7 = (
             times(long("degraded", k=k), HEALTHY),
             at_least(11),
             OUR_TAIL,
-            why_less="Two flows of one host share its link when all links are healthy, too, so the "
-            "slowest is only half as much slower as a flow alone. The paper prints neither the "
-            "size of packets nor limits of the window.",
+            why_less="The slowest flow shares its host's link when all links are healthy, too. The "
+            "paper prints neither the size of packets nor limits of the window.",
         )
         for k in (8, 16)
     ),

@@ -47,7 +47,11 @@ def test_linux_carries_the_same_flows() -> None:
     ("engine", "values", "reason"),
     [
         ("packet", {"scheme": "ecmp"}, "ecmp runs on switch fabrics"),
-        ("packet", {"topology": "fattree:k=4", "scheme": "lbsp"}, "reads what daemons write"),
+        (
+            "packet",
+            {"topology": "fattree:k=4", "scheme": "lbsp:states=1"},
+            "reads what daemons write",
+        ),
         ("packet", {"traffic": "incast:senders=12"}, "senders must be at most 11"),
         ("packet", {"transport": "tcp:control=cubic"}, "no simulated congestion control"),
         ("kernel", {"transport": "ndp"}, "transport ndp needs --engine packet"),

@@ -77,6 +77,13 @@ CELLS = {
         "load_fraction": "0.5",
         "slots": "10",
     },
+    "lbsp_tcp": {
+        "topology": "fattree:k=8",
+        "workload": "long",
+        "scheme": "lbsp",
+        "damage": "link",
+        "flow_bytes": "10000000",
+    },
     "lbsp_queues": {
         "topology": "fattree:k=4",
         "load_fraction": "0.5",
