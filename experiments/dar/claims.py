@@ -489,7 +489,7 @@ ITERATIONS = (
         "iterations that one more port adds, by even and odd numbers of ports",
         SLOPES,
         "slopes change",
-        apart="The paper's values are in an image. In ours one more port adds as much from even "
+        missing="The paper's values are in an image. In ours one more port adds as much from even "
         "numbers as from odd ones, but for chance.",
     ),
     *(

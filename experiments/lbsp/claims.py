@@ -35,13 +35,10 @@ OUR_TAIL = OUR_LONG + "; percentile of four flows"
 ONE_PERCENT = "; an order counts from 1 % on"
 POD = "16-ary fat-tree, five flows to one pod, one failed link, TCP Reno"
 OUR_POD = (
-    "five flows of 100 MB between hosts drawn twenty times; 99.9th percentile of five, near the "
-    "slowest"
+    "five flows of 100 MB, four from behind the damaged link, between hosts drawn twenty times; "
+    "99.9th percentile of five, near the slowest"
 )
-NO_NETWORK = (
-    "The text names no network and no number. In the network of figure 7a several flows of LBSP "
-    "share a quarter of the core's paths, if their destinations have the same group."
-)
+NO_NETWORK = "The text names no network and no number."
 IN_ORDER = (
     "Packet scatter sends nothing again here, and the two flows of one host share its link, which "
     "bounds the slowest."
@@ -376,8 +373,8 @@ FIGURE_7 = (
         times(pod(8), HEALTHY),
         at_least(1.5),
         OUR_POD + "; 'drastically' as a half",
-        why_less="Core links are the bottleneck: a failed link below leaves fewer paths to them, "
-        "which are as long as before.",
+        why_less="Packets overtake each other on the slow core links when no link has failed, too, "
+        "and Reno sends as many again in vain.",
     ),
     Claim(
         "flows to a pod under LBSP, 8:1, one failed link over none, k = 16",
@@ -386,8 +383,8 @@ FIGURE_7 = (
         times(pod(8, "lbsp"), HEALTHY),
         at_most(1.1),
         OUR_POD + "; 'not affected' as a tenth",
-        why_more="All four flows must leave by the group that is whole, and share half of the "
-        "core's paths.",
+        why_more="A path group carries two flows at 8:1, and the four flows have two groups in "
+        "place of four.",
     ),
     Claim(
         "packets dropped under packet scatter, 8:1, one failed link, k = 16",
