@@ -218,7 +218,7 @@ class Query:
     def _own_samples(self, rows_of: RowsOf) -> tuple[list[list[float]], list[Row]]:
         """Return samples() without `less` and `per`."""
         by_id = {str(row["run"]): row for row in rows_of(self.runs)}
-        cells: dict[tuple[object, ...], dict[str, list[float]]] = {}
+        cells: dict[tuple[object, ...], list[tuple[str, list[float]]]] = {}
         without = {cell_of(terms[0][0]) for terms in self.terms}
         used: list[Row] = []
         for terms in self.terms:
@@ -228,10 +228,14 @@ class Query:
             cell = cell_of(terms[0][0])
             content = self._content(rows)
             for part, values in self._parts(terms, rows):
-                cells.setdefault((*cell, part), {})[content] = values
+                cells.setdefault((*cell, part), []).append((content, values))
                 without.discard(cell)
                 used += rows
-        measured = [[*chain.from_iterable(runs.values())] for runs in cells.values()]
+        measured = []
+        for runs in cells.values():
+            # where all runs are equal nothing is random, and there is one value
+            counted = runs[:1] if len({content for content, _ in runs}) == 1 else runs
+            measured.append([*chain.from_iterable(values for _, values in counted)])
         return measured + [[] for _ in without], used
 
     def _parts(
