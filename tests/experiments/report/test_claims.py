@@ -105,6 +105,12 @@ def test_rows_that_are_equal_but_for_their_seed_are_one_value():
     assert seen.runs == 3
 
 
+def test_draws_that_happen_to_be_equal_all_count():
+    rows = rows_of({"pr-gpi": [7.0, 7.0, 10.0]})
+    ours = outcome(Claim("hops", SAID, 9, HOPS, within(0.5)), rows)
+    assert (ours.value, ours.runs) == (8.0, 3)
+
+
 def test_repetitions_of_a_list_are_values_and_pair_with_those_of_the_divisor():
     query = Query("hop_length", HOPS.where, "mean_hops", {"routing": "dr"}, seeds=1)
     lists = rows_of({"pr-gpi": [[2.0, 6.0, 4.0]], "dr": [[1.0, 2.0, 4.0]]})
