@@ -231,11 +231,7 @@ class Query:
                 cells.setdefault((*cell, part), []).append((content, values))
                 without.discard(cell)
                 used += rows
-        measured = []
-        for runs in cells.values():
-            # where all runs are equal nothing is random, and there is one value
-            counted = runs[:1] if len({content for content, _ in runs}) == 1 else runs
-            measured.append([*chain.from_iterable(values for _, values in counted)])
+        measured = [[*chain.from_iterable(independent(runs))] for runs in cells.values()]
         return measured + [[] for _ in without], used
 
     def _parts(
@@ -280,6 +276,15 @@ class Query:
         """Return what the runs of `rows` measured, as text: equal for runs that differ by seed."""
         left_out = {*find(self.experiment).timed_columns, "seed", "run", "virtual_s"}
         return str([{key: row[key] for key in row if key not in left_out} for row in rows])
+
+
+def independent(runs: Sequence[tuple[str, list[float]]]) -> list[list[float]]:
+    """Return the values of runs, given with what they measured; of equal runs those of one.
+
+    Where all are equal nothing is random.
+    """
+    values = [found for _, found in runs]
+    return values[:1] if len({content for content, _ in runs}) == 1 else values
 
 
 def paired(
