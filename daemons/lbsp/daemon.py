@@ -59,7 +59,7 @@ from weft.daemons.lbsp.routing import (
     SwitchPosition,
     Uplink,
 )
-from weft.topologies.core.address import Prefix
+from weft.topologies.core.address import Prefix, covering
 
 FAILURE_SCOPE = 3  # hops (section 3.3.1)
 CROWDING_SCOPE = 2
@@ -443,14 +443,6 @@ class Lbsp(HelloMachine):
             else f"c{upper.pod * self._shape.d + upper.number}"
         )
         return f"{letters[tier]}{pod}.{number}-{above}"
-
-
-def covering(prefix: Prefix, table: Iterable[Prefix]) -> Prefix:
-    """Return the longest prefix of `table` that covers `prefix`."""
-    return max(
-        (other for other in table if other.length <= prefix.length and other.holds(prefix.network)),
-        key=lambda other: other.length,
-    )
 
 
 def _failures_in(body: LbspBody) -> Sequence[LinkFailure]:

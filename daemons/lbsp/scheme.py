@@ -21,9 +21,9 @@ from weft.daemons.core.scheme import (
 )
 from weft.daemons.lbsp import messages
 from weft.daemons.lbsp import routing as lbsp
-from weft.daemons.lbsp.daemon import Lbsp, LbspTimes, covering
+from weft.daemons.lbsp.daemon import Lbsp, LbspTimes
 from weft.daemons.lbsp.routing import LbspShape, Uplink, shape_of
-from weft.topologies.core.address import Prefix
+from weft.topologies.core.address import Prefix, covering
 from weft.topologies.core.family import IntegerParameter
 
 if TYPE_CHECKING:

@@ -77,8 +77,8 @@ def goes_together(run: Run) -> bool:
 class SettlingMoves:
     """Moves of flows in a sequence of permutations.
 
-    began: slot in which each permutation began, or -1.
-    moved: moves and swaps of each permutation, and the slot of the last, as in Control.
+    began: slot in which each permutation began.
+    moved: moves and swaps of each permutation, and the slot of the last; shape (permutations, 2).
     reroutes: moves and swaps by leaf and period of 10 us.
     end: slot in which the run ended.
     pause: slots at the end of each permutation in which no messages are sent.
@@ -99,10 +99,9 @@ class SettlingMoves:
 
         Its pause does not belong to its length.
         """
-        begun = self.began[self.began >= 0]
-        length = np.diff(np.append(begun, self.end)) - self.pause
-        moves, last = self.moved[: len(begun)].T
-        return np.where(moves > 0, last - begun + 1, 0)[:-1], moves[:-1], length[:-1]
+        length = np.diff(np.append(self.began, self.end)) - self.pause
+        moves, last = self.moved.T
+        return np.where(moves > 0, last - self.began + 1, 0)[:-1], moves[:-1], length[:-1]
 
 
 def by_daemons(run: Run) -> SettlingMoves:

@@ -152,11 +152,12 @@ class Query:
     seeds: int | None = None
 
     def __post_init__(self) -> None:
-        others = [other for other in (self.less, self.per) if other]
-        if self.error and (self.less or self.bins or self.entries or self.statistic is sum):
+        if self.error and (self.bins or self.entries or self.statistic is sum):
             raise ValueError(f"{self.experiment}: an error is that of one number of each run")
-        if any(other.error for other in others):
-            raise ValueError(f"{self.experiment}: the error of `less` and `per` is not counted")
+        if self.per and self.per.error:
+            raise ValueError(f"{self.experiment}: the error of `per` is not counted")
+        if self.less and bool(self.less.error) != bool(self.error):
+            raise ValueError(f"{self.experiment}: a difference has the errors of both figures")
 
     @cached_property
     def terms(self) -> list[list[tuple[Run, str, int]]]:
@@ -263,6 +264,15 @@ class Query:
         if not self.error:
             return math.nan
         by_id = {str(row["run"]): row for row in rows}
+        figure, width = self._sampled(cell, by_id)
+        if self.less:
+            subtracted, width_less = self.less._sampled(cell, by_id)
+            figure, width = figure - subtracted, math.hypot(width, width_less)
+        return abs(width * value / figure if self.per else width)
+
+    def _sampled(self, cell: int, by_id: Mapping[str, Row]) -> tuple[float, float]:
+        """Return the figure of a cell and half of its interval, without `less` and `per`."""
+        assert self.error
         product, relative = 1.0, []
         for run, column, power in self.terms[cell]:
             row = by_id[run.id]
@@ -270,7 +280,7 @@ class Query:
             product *= number**power
             relative.append(self.error(row, column) / number if number else 0.0)
         width = self.form.of(NORMAL_975 * math.hypot(*relative) * product) - self.form.of(0)
-        return abs(width * value / self.form.of(product) if self.per else width)
+        return self.form.of(product), width
 
     def _content(self, rows: Sequence[Row]) -> str:
         """Return what the runs of `rows` measured, as text: equal for runs that differ by seed."""

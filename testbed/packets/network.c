@@ -1331,7 +1331,7 @@ static uint32_t next_lbsp(struct choice *choice, uint32_t number, const struct f
 	uint32_t flow = rule->hash ? flow_hash(0, frame->src, frame->dst, flow_of(n, frame), UDP) :
 				     host_of(n, number, frame);
 	uint32_t own = flow >> (shift & 31) & (rule->groups - 1);
-	struct port *first = &n->ports[choice->first_port + choice->candidates[own]];
+	struct port *first = &n->ports[choice->first_port + choice->candidates[own % hops]];
 
 	return in_turn(own, first->turn++, hops, rule->groups);
 }

@@ -26,7 +26,7 @@ from weft.testbed.data_plane import own_rule
 from weft.testbed.data_plane.own_rule import MOST_PARAMETERS
 from weft.testbed.traffic import ndp_library
 from weft.testbed.traffic.ndp_library import CCounters, CEvent, CParameters
-from weft.topologies.core.address import FabricNaming, Prefix
+from weft.topologies.core.address import FabricNaming, Prefix, covering
 from weft.topologies.core.topology import Topology
 
 # Rules of switches that need no parameters: a random port for each packet, one for each flow.
@@ -388,17 +388,17 @@ def shortest(topology: Topology, rule: SelectionRule) -> NextHops:
 def routed(topology: Topology, rule: SelectionRule, routes: Mapping[int, PrefixPorts]) -> NextHops:
     """Return the hops of a table for each switch, in the order in which `rule` reads them.
 
-    routes: of each switch, ports by prefix, of which the longest counts.
+    routes: of each switch, ports by prefix, of which the longest counts; one covers each host.
     """
     ports = PortTable.of(topology)
-    hosts, _, lasts, _ = topology.links[topology.level == 0].T
-    address_of = dict(zip(lasts.tolist(), addresses_of(topology)[hosts].tolist(), strict=True))
     table = np.zeros((1, topology.switches, topology.switches), dtype=np.uint32)
     flat = [0]
     places: dict[PortSet, int] = {}
+    hosts = a_host_of_each(topology)
     for node, own in routes.items():
-        for last, address in address_of.items():
-            key = tuple(ports.place(node, number) for number in longest(own, address))
+        for last, host in hosts.items():
+            numbers = own[covering(host, own)]
+            key = tuple(ports.place(node, number) for number in numbers)
             if key not in places:
                 places[key] = len(flat)
                 flat += [len(key), *(port - int(ports.first[node]) for port in key)]
@@ -406,10 +406,12 @@ def routed(topology: Topology, rule: SelectionRule, routes: Mapping[int, PrefixP
     return NextHops(table, np.array(flat, dtype=np.uint16), rule)
 
 
-def longest(routes: PrefixPorts, address: int) -> Sequence[int]:
-    """Return the ports of the longest prefix of an address; none without one."""
-    held = [prefix for prefix in routes if prefix.holds(address)]
-    return routes[max(held, key=lambda prefix: prefix.length)] if held else ()
+def a_host_of_each(topology: Topology) -> dict[int, Prefix]:
+    """Return the address of a host of each switch that has any."""
+    hosts, _, switches, _ = topology.links[topology.level == 0].T
+    addresses = addresses_of(topology)[hosts].tolist()
+    prefixes = (Prefix(address, 32) for address in addresses)
+    return dict(zip(switches.tolist(), prefixes, strict=True))
 
 
 def port_words(topology: Topology) -> NDArray[np.uint64]:

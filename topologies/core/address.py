@@ -26,7 +26,7 @@ same way, so that a0.1 (tier 2) is 172.18.0.1 and e12 (tier 1) is 172.17.0.12.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -56,6 +56,14 @@ class Prefix(NamedTuple):
 
 
 EVERYTHING = Prefix(0, 0)
+
+
+def covering(prefix: Prefix, table: Iterable[Prefix]) -> Prefix:
+    """Return the longest prefix of `table` that covers `prefix`; ValueError without one."""
+    return max(
+        (other for other in table if other.length <= prefix.length and other.holds(prefix.network)),
+        key=lambda other: other.length,
+    )
 
 
 @dataclass(frozen=True)

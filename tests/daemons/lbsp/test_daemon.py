@@ -15,14 +15,14 @@ from weft.daemons.core.node_config import routers
 from weft.daemons.core.registry import configure
 from weft.daemons.lbsp import messages
 from weft.daemons.lbsp import routing as lbsp
-from weft.daemons.lbsp.daemon import Lbsp, covering
+from weft.daemons.lbsp.daemon import Lbsp
 from weft.daemons.lbsp.messages import Crowding, Failures, LinkFailure
 from weft.daemons.lbsp.routing import AGGREGATION, EDGE, LbspShape, SwitchPosition
 from weft.daemons.simulator.capabilities import SimulatedQueueStates
 from weft.daemons.simulator.simulator import Simulator
 from weft.daemons.simulator.wires import Wire
 from weft.topologies import build
-from weft.topologies.core.address import Prefix
+from weft.topologies.core.address import Prefix, covering
 
 FOUR, EIGHT = build("fattree:k=4"), build("fattree:k=8")
 SHAPE = LbspShape(4, 2, 2)

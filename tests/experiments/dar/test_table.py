@@ -11,8 +11,8 @@ from weft.experiments.dar.dar_settling import SettlingMoves
 
 
 def test_a_permutation_settles_with_its_last_move() -> None:
-    moved = np.array([[5, 30], [0, 0], [2, 199], [7, 260], [0, 0]])
-    moves = SettlingMoves(np.array([0, 100, 190, 250, -1]), moved, np.zeros((1, 1)), 300)
+    moved = np.array([[5, 30], [0, 0], [2, 199], [7, 260]])
+    moves = SettlingMoves(np.array([0, 100, 190, 250]), moved, np.zeros((1, 1)), 300)
     took, flows, length = moves.finished()
     assert took.tolist() == [31, 0, 10]  # the last one that began is not over
     assert flows.tolist() == [5, 0, 2]
@@ -80,8 +80,8 @@ def test_the_table_measures_and_draws() -> None:
 
 @pytest.mark.slow
 def test_settling_measures_and_draws() -> None:
-    given = {**TINY, "host_gbps": "19.2,20.8", "scheme": "dar", "time_us": "600"}
-    runs = dar_settling.EXPERIMENT.runs({**given, "topology": "clos:n=8,r=8,m=8"}, seeds=1)
+    cell = {**TINY, "host_gbps": "19.2,20.8", "scheme": "dar", "time_us": "600"}
+    runs = dar_settling.EXPERIMENT.runs({**cell, "topology": "clos:n=8,r=8,m=8"}, seeds=1)
     half, more = rows = [
         {**one.parameters, **dar_settling.EXPERIMENT.measure(one).figures} for one in runs
     ]

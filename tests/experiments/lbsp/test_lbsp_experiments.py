@@ -327,10 +327,10 @@ def test_runs_with_different_parameters_are_drawn_apart(experiment, figures, ins
     assert len(titles) == panels
 
 
-def on_packets(**instead):
+def on_packets(**parameters):
     """The figures of a small run on simulated packets, of those that are not null."""
-    given = {"topology": "fattree:k=8", "workload": "long", "flow_bytes": 1_000_000, **instead}
-    cell = replace(first_run(lbsp_tcp, **given), engine="packet")
+    small = {"topology": "fattree:k=8", "workload": "long", "flow_bytes": 1_000_000}
+    cell = replace(first_run(lbsp_tcp, **small | parameters), engine="packet")
     lbsp_tcp.check(cell)
     figures = lbsp_tcp.measure(cell).figures
     assert figures.keys() == lbsp_tcp.EXPERIMENT.columns.keys()
@@ -348,6 +348,20 @@ def test_lbsp_leaves_a_degraded_link_as_it_leaves_a_failed_one():
     assert scattered["degraded"]["late_fraction"] > 0.01 > healthy["late_fraction"]
     # two flows of a megabyte and their headers share the first host's link
     assert 2 * 8 * 1.05 < max(healthy["times_ms"]) < 2 * 8 * 1.3
+
+
+def test_packets_that_are_sent_again_are_among_those_sent(monkeypatch):
+    """Shares are of all that were sent: 8 MB in full segments, and those again."""
+    counted = []
+    simulated = lbsp_tcp.simulated
+    monkeypatch.setattr(
+        lbsp_tcp, "simulated", lambda cell: counted.append(simulated(cell)) or counted[-1]
+    )
+    figures = on_packets(scheme="spray", damage="degraded", flow_bytes=2_000_000)
+    again = counted[0].counters["retransmissions"].sum()
+    first = 4 * -(-2_000_000 // 1448)
+    assert again > 0
+    assert figures["retransmitted_fraction"] == pytest.approx(again / (first + again))
 
 
 def test_core_links_of_an_oversubscribed_fat_tree_are_slower_and_dropped_packets_count():

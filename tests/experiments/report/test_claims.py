@@ -136,6 +136,21 @@ def test_a_sample_has_the_interval_of_its_standard_errors():
     assert ours.half_width == pytest.approx(19.6)
 
 
+def test_a_difference_of_samples_has_the_errors_of_both():
+    column = {"column": "mean_hops", "form": Form.PERCENT, "error": error_of_hops, "seeds": 1}
+    less = Query("hop_length", {**HOPS.where, "routing": "dr"}, **column)
+    query = Query("hop_length", HOPS.where, **column, less=less)
+    rows = rows_of({"pr-gpi": [10.0], "dr": [6.0]}, se_hops=0.1)
+    ours = outcome(Claim("hops", SAID, 400, query, within(0.5)), rows)
+    assert (ours.value, ours.runs) == (400.0, 1)
+    assert ours.half_width == pytest.approx(19.6 * math.sqrt(2))
+    per = Query("hop_length", HOPS.where, "mean_hops", seeds=1)
+    divided = outcome(Claim("hops", SAID, 40, replace(query, per=per), within(0.5)), rows)
+    assert divided.half_width == pytest.approx(ours.half_width / 10)
+    with pytest.raises(ValueError, match="the errors of both"):
+        replace(query, error=None)
+
+
 def test_an_extreme_is_that_of_the_cells_means_with_its_interval():
     networks = {**HOPS.where, "routing": ("pr-gpi", "pr-gpe")}
     query = Query("hop_length", networks, "mean_hops", statistic=max, seeds=3)
@@ -192,7 +207,7 @@ def test_a_mean_over_drawn_pairs_has_the_interval_of_its_row(all_claims):
 
 
 def test_an_error_of_what_is_more_than_a_number_of_each_run_is_refused():
-    for more in ({"statistic": sum}, {"entries": True}, {"less": HOPS}):
+    for more in ({"statistic": sum}, {"entries": True}):
         with pytest.raises(ValueError, match="one number"):
             replace(HOPS, error=error_of_hops, **more)
     with pytest.raises(ValueError, match="not counted"):
