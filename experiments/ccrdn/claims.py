@@ -29,10 +29,16 @@ from weft.experiments.runner.parameters import Scalar
 FAMILIES = {"D": "dcell", "β": "beta-dcell", "F": "ficonn"}
 LEVEL_2 = {"D": (11, 18, 43), "β": (11, 18, 43), "F": (22, 36, 48)}
 LEVEL_3 = {"D": (3, 4, 6), "β": (3, 4, 6), "F": (8, 10, 16)}
+DEEPER = (("D3,4", "D2,18"), ("β3,4", "β2,18"), ("F3,10", "F2,36"))  # of about one size
 VERSIONS = {"GP_0": "pr-gp0", "GP_I": "pr-gpi", "GP_E": "pr-gpe"}
 PROXIES = tuple(VERSIONS.values())
 DR: Mapping[str, Scalar] = {"routing": "dr"}
 FLOWS = 10_000_000
+
+
+def listed(names: tuple[str, ...]) -> str:
+    """Return names as words."""
+    return ", ".join(names[:-1]) + " and " + names[-1]
 
 
 def network(name: str) -> str:
@@ -46,10 +52,15 @@ def networks(*names: str) -> tuple[str, ...]:
     return tuple(map(network, names))
 
 
-def sizes(family: str, level: int) -> tuple[str, ...]:
-    """Return the topologies of a family and a level that the paper's figures have."""
+def named(family: str, level: int) -> tuple[str, ...]:
+    """Return our networks of a family and a level, of those in the paper's figures."""
     numbers = (LEVEL_2 if level == 2 else LEVEL_3)[family]
-    return networks(*(f"{family}{level},{n}" for n in numbers))
+    return tuple(f"{family}{level},{n}" for n in numbers)
+
+
+def sizes(family: str, level: int) -> tuple[str, ...]:
+    """Return the topologies of `named`."""
+    return networks(*named(family, level))
 
 
 def hops(topology: Any, routing: Any, column: str = "mean_hops", **more: Any) -> Query:
@@ -76,12 +87,12 @@ def of_pairs(row: Row, column: str) -> float:
 
 
 def of_flows(row: Row, column: str) -> float:
-    """Return a bound of the standard error of throughput, from the flows of the fullest link.
+    """Return a bound of the standard error of a load or throughput, from the fullest link's flows.
 
     One flow drawn anew lowers the maximum only if it crosses that link, so the variance of the
     maximum is at most its mean (Efron and Stein).  The mean load, of all links, has no such error.
     """
-    if column != "rat_bps":
+    if column not in ("rat_bps", "bottleneck_flows"):
         return 0.0
     return number_of(row, column) / math.sqrt(number_of(row, "bottleneck_flows"))
 
@@ -90,6 +101,7 @@ PAIRS = "the same 10,000 pairs for every scheme, mean"
 OUR_PAIRS = "100,000 pairs, mean"
 FAULTS = "100 million flows, one set of 10 % failed links, mean"
 OUR_FAULTS = "20,000 pairs for each set of failed links, mean of sets"
+OUR_DFR = OUR_FAULTS + "; DFR with b = 1"
 TABLE_1 = Statement(
     "table 1", "Properties of the DCNs in our experiments.", StatementKind.NUMBER, "exact"
 )
@@ -105,7 +117,7 @@ TEN_PERCENT = Statement(
     "The gains for level 3 DCNs are significant, but they trail those in β-DCell; for example, the "
     "mean hop-length achieved by PR in DCell is closer to 10% better than that of DR",
     StatementKind.UP_TO,
-    PAIRS + "; no network named",
+    PAIRS + "; no network and no version of GP named",
 )
 LOW_RADIX = Statement(
     "section 1",
@@ -161,6 +173,12 @@ LARGER_LONGER = Statement(
     StatementKind.ORDER,
     PAIRS,
 )
+MARGIN = Statement(
+    "section 7.1, figure 3",
+    "the performance of BFS, relative to DR, also increases with k",
+    StatementKind.ORDER,
+    PAIRS,
+)
 GROW_WITH_K = Statement(
     "section 7.1, figure 3",
     "for each family of DCNs, proxy-path savings increase with k, in every version of GP",
@@ -188,6 +206,12 @@ ALMOST = Statement(
 APPROACH = Statement(
     "section 7.1, figure 3",
     "the savings obtained with GP_E consistently approach, and in some cases equal, those of BFS",
+    StatementKind.LAW,
+    PAIRS,
+)
+CLOSE = Statement(
+    "section 7.1",
+    "PR is effective in computing shorter paths and comes fairly close to BFS",
     StatementKind.LAW,
     PAIRS,
 )
@@ -224,6 +248,13 @@ CONNECTED = Statement(
     StatementKind.NUMBER,
     FAULTS + "; DFR interpolated from a table of the DCell paper",
 )
+COMPARABLE = Statement(
+    "section 7.2",
+    "The (link) fault-tolerance of GP_I is comparable to that of DFR, as evidenced by the data "
+    "reported in [12], but GP_I outperforms DFR as regards hop-length.",
+    StatementKind.ORDER,
+    FAULTS + "; DFR of the DCell paper",
+)
 LENGTHS = Statement(
     "section 7.2",
     "the respective mean hop-lengths of paths routed by DFR and GP_I are 14 and 10.7. In the "
@@ -236,7 +267,7 @@ PENALTY = Statement(
     "DFR incurs a path-length penalty of over 35%, whereas GP_I incurs 5%. For β-DCell_3,4 the "
     "path-length penalty for GP_I is 0%",
     StatementKind.NUMBER,
-    "DCell_3,4, " + FAULTS,
+    FAULTS,
 )
 LONGER_DFR = Statement(
     "section 1",
@@ -424,6 +455,7 @@ TABLES = (
         within(0),
     ),
 )
+DEEP = tuple(name for family in FAMILIES for name in named(family, 3))
 HOPS = (
     Claim(
         "GP_I shortens DR's routes by, maximum over β3,3, β3,4 and β3,6",
@@ -449,7 +481,7 @@ HOPS = (
             "below 1",
             hops(network(small), "pr-gpi", over=DR, against={"topology": network(large)}),
             below(1),
-            OUR_PAIRS,
+            OUR_PAIRS + "; of all gains, that of hop-length",
         )
         for small, large in (("D3,3", "D3,6"), ("β3,3", "β3,6"), ("F3,8", "F3,16"))
     ),
@@ -462,14 +494,6 @@ HOPS = (
         OUR_PAIRS + ", maximum over the versions of GP",
         why_less="Even shortest paths save less than that on these networks.",
     ),
-    Claim(
-        "shortest paths shorten DR's routes by, F3,8",
-        EVEN_FICONN,
-        "",
-        hops(network("F3,8"), "bfs", over=DR, form=Form.SAVING, seeds=10),
-        ours="paths from a sample of sources",
-        apart="The paper prints no value for shortest paths; ours bounds every proxy route.",
-    ),
     *(
         Claim(
             f"length of GP_I's routes over DR's, {beta} over {other}",
@@ -481,9 +505,9 @@ HOPS = (
         )
         for beta, other in (
             *((f"β3,{n}", f"D3,{n}") for n in LEVEL_3["β"]),
-            ("β3,4", "F3,10"),
+            *(("β3,3", "F3,8"), ("β3,4", "F3,10"), ("β3,6", "F3,16")),
             *((f"β2,{n}", f"D2,{n}") for n in LEVEL_2["β"]),
-            ("β2,18", "F2,36"),
+            *(("β2,11", "F2,22"), ("β2,18", "F2,36")),
         )
     ),
     Claim(
@@ -502,7 +526,8 @@ HOPS = (
             hops(network(name), "pr-gp0", "candidates_per_pair", error=of_pairs),
             within(0.05),
             OUR_PAIRS,
-            why_less="The printed number is that of F3,16.",
+            why_less="One server in eight has a link of level 3. So the switches of both ends "
+            "offer 2.5 proxies with n = 10, and 4 with n = 16.",
         )
         for name, paper in (("D3,6", 12), ("β3,6", 12), ("F3,10", 3.9))
     ),
@@ -520,7 +545,7 @@ HOPS = (
             ),
             at_least(1.01),
             OUR_PAIRS + "; other pairs on each network; 'more' as 1 %",
-            why_less="Both have the same number of candidates but for chance.",
+            why_less="Both have the same number to within a thousandth.",
         )
         for version in ("GP_I", "GP_0")
         for n in (3, 6)
@@ -531,7 +556,7 @@ HOPS = (
         "far shorter",
         hops(network("β3,3"), "bfs", over={"topology": network("D3,3")}, error=of_pairs),
         below(1),
-        "paths from a sample of sources; 'far' has no number",
+        "paths from a sample of sources; the order alone, as 'far' has no number",
     ),
     *(
         Claim(
@@ -552,6 +577,28 @@ HOPS = (
     ),
     *(
         Claim(
+            f"hops, {larger} over {smaller}, minimum over the versions of GP",
+            LARGER_LONGER,
+            "above 1",
+            hops(
+                network(larger),
+                PROXIES,
+                over={"topology": network(smaller)},
+                statistic=min,
+                error=of_pairs,
+            ),
+            above(1),
+            OUR_PAIRS,
+        )
+        for larger, smaller in (
+            ("β3,6", "β3,3"),
+            ("D2,43", "D2,11"),
+            ("β2,43", "β2,11"),
+            ("F2,48", "F2,22"),
+        )
+    ),
+    *(
+        Claim(
             f"length over DR's, k = 3 over k = 2, maximum over the versions of GP: {three} and "
             f"{two}",
             GROW_WITH_K,
@@ -562,7 +609,20 @@ HOPS = (
             below(1),
             OUR_PAIRS,
         )
-        for three, two in (("D3,4", "D2,18"), ("β3,4", "β2,18"), ("F3,10", "F2,36"))
+        for three, two in DEEPER
+    ),
+    *(
+        Claim(
+            f"shortest paths over DR's routes, k = 3 over k = 2: {three} and {two}",
+            MARGIN,
+            "below 1",
+            hops(
+                network(three), "bfs", over=DR, against={"topology": network(two)}, error=of_pairs
+            ),
+            below(1),
+            "paths from a sample of sources, DR's of 100,000 pairs",
+        )
+        for three, two in DEEPER
     ),
     *(
         Claim(
@@ -578,7 +638,7 @@ HOPS = (
             below(1),
             OUR_PAIRS,
         )
-        for three, two in (("D3,4", "D2,18"), ("β3,4", "β2,18"), ("F3,10", "F2,36"))
+        for three, two in DEEPER
         for better, worse in (("GP_I", "GP_0"), ("GP_E", "GP_I"))
     ),
     *(
@@ -594,7 +654,7 @@ HOPS = (
     ),
     *(
         Claim(
-            f"GP_E's routes are shorter than GP_I's by, maximum over {family} with k = 2",
+            f"GP_E's routes are shorter than GP_I's by, maximum over {listed(named(family, 2))}",
             ALMOST,
             "almost 0 %",
             hops(
@@ -615,7 +675,22 @@ HOPS = (
         "in some cases 0 %",
         hops(network("D2,18"), "pr-gpe", over={"routing": "bfs"}, form=Form.GAIN, error=of_pairs),
         between(-0.2, 0.2),
-        "other pairs for shortest paths, from a sample of sources",
+        "other pairs for shortest paths, from a sample of sources; 'equal' as 0.2 %",
+    ),
+    Claim(
+        f"GP_E's routes are longer than shortest paths by, maximum over {listed(DEEP)}",
+        CLOSE,
+        "fairly close",
+        hops(
+            networks(*DEEP),
+            "pr-gpe",
+            over={"routing": "bfs"},
+            form=Form.GAIN,
+            statistic=max,
+            error=of_pairs,
+        ),
+        at_most(10),
+        "other pairs for shortest paths, from a sample of sources; 'fairly close' as 10 %",
     ),
     Claim(
         "GP_E's routes are longer than shortest paths by, maximum over D3,3 and β3,3",
@@ -627,10 +702,11 @@ HOPS = (
             over={"routing": "bfs"},
             form=Form.GAIN,
             statistic=max,
+            error=of_pairs,
         ),
         ours=OUR_PAIRS + "; other pairs for shortest paths",
         apart="A general route of order 3 takes any path inside a copy; GP_E's takes DR's. A test "
-        "finds pairs that need order 4 (tests/experiments/ccrdn/test_higher_orders.py).",
+        "finds pairs that need a higher order (tests/experiments/ccrdn/test_higher_orders.py).",
     ),
 )
 
@@ -640,16 +716,19 @@ def share_of_hops(
     routing: str,
     failed_fraction: float,
     bins: tuple[int, int, int],
-    over: Mapping[str, Scalar] | None = None,
+    per: Query | None = None,
 ) -> Query:
-    """Return the pairs whose routes have so many hops, or their ratio to those of `over`."""
+    """Return the share of routes that have so many hops, or its ratio to that of `per`."""
     where: Where = {
         "topology": network(name),
         "routing": routing,
         "failed_fraction": failed_fraction,
     }
-    form = Form.VALUE if over else Form.PERCENT
-    return Query("hop_histogram", where, "pairs_by_hops_fraction", over or {}, form=form, bins=bins)
+    column, routes = "pairs_by_hops_fraction", "connected_fraction"
+    return Query("hop_histogram", where, column, by=routes, form=Form.PERCENT, bins=bins, per=per)
+
+
+LONG = (16, 99, 1)  # above the longest of DR
 
 
 def penalty(name: str, routing: str) -> Query:
@@ -673,7 +752,7 @@ RESILIENCE = (
     ),
     *(
         Claim(
-            f"pairs that GP_I connects, {words} over {family} with k = {level}",
+            f"pairs that GP_I connects, {words} over {listed(named(family, level))}",
             RESILIENT,
             "80 to 90 %",
             faulty(
@@ -690,7 +769,7 @@ RESILIENCE = (
         for words, statistic in (("minimum", min), ("maximum", max))
     ),
     Claim(
-        "pairs that GP_I connects over those that DR connects, minimum over all 18 networks",
+        "pairs that GP_I connects over those that DR connects, minimum over our 18 networks",
         FAR_BETTER,
         "far better",
         faulty(
@@ -713,7 +792,7 @@ RESILIENCE = (
         95,
         faulty(network("D3,4"), "dfr", form=Form.PERCENT, seeds=10),
         within(0.05),
-        OUR_FAULTS,
+        OUR_DFR,
         in_readme=True,
     ),
     Claim(
@@ -725,12 +804,28 @@ RESILIENCE = (
         OUR_FAULTS,
     ),
     Claim(
+        "pairs that GP_I connects over those that DFR connects, D3,4",
+        COMPARABLE,
+        "comparable",
+        faulty(network("D3,4"), "pr-gpi", over={"routing": "dfr"}, seeds=10),
+        between(0.8, 1.25),
+        OUR_DFR + "; 'comparable' as a fifth less or a fourth more",
+    ),
+    Claim(
+        "mean hops of GP_I over those of DFR, under faults, D3,4",
+        COMPARABLE,
+        "below 1",
+        faulty(network("D3,4"), "pr-gpi", "mean_hops", over={"routing": "dfr"}, seeds=10),
+        below(1),
+        OUR_DFR,
+    ),
+    Claim(
         "mean hops of DFR under faults, D3,4",
         LENGTHS,
         14,
         faulty(network("D3,4"), "dfr", "mean_hops", seeds=10),
         within(0.05),
-        OUR_FAULTS,
+        OUR_DFR,
     ),
     Claim(
         "mean hops of GP_I under faults, D3,4",
@@ -758,7 +853,7 @@ RESILIENCE = (
             paper,
             penalty(name, routing),
             rule,
-            OUR_FAULTS,
+            OUR_DFR if routing == "dfr" else OUR_FAULTS,
             why_less="The paper divides by DR's 10.2 hops, which are those of D3,3.",
         )
         for words, name, routing, paper, rule in (
@@ -780,7 +875,7 @@ RESILIENCE = (
             seeds=10,
         ),
         above(35),
-        OUR_FAULTS,
+        OUR_DFR,
         why_less="The paper's own 14 and 10.7 hops make less than 35 %, and 10.7 is D3,3's; 35 % "
         "is over DR without faults.",
     ),
@@ -818,9 +913,9 @@ RESILIENCE = (
                 Form.GAIN,
             ),
             None if name == "F3,10" else at_most(10),
-            TEN_MILLION + "; 'not much' as 10 %",
-            apart="The next sentences grant longer routes in figure 9, that of FiConn, without a "
-            "number."
+            TEN_MILLION + ("" if name == "F3,10" else "; 'not much' as 10 %"),
+            apart="'Not much' has no number, and the next sentence grants more long routes in "
+            "figure 9, that of FiConn."
             if name == "F3,10"
             else "",
         )
@@ -828,30 +923,30 @@ RESILIENCE = (
     ),
     *(
         Claim(
-            f"pairs with routes over 15 hops, GP_I under faults, {name}",
+            f"routes over 15 hops, GP_I under faults, {name}",
             FEW_LONG,
             "few",
-            share_of_hops(name, "pr-gpi", 0.1, (16, 99, 1)),
+            share_of_hops(name, "pr-gpi", 0.1, LONG),
             at_most(5),
-            TEN_MILLION + "; 'few' as 5 %",
+            TEN_MILLION + "; 'only a few' as 5 %, 'much longer' as any longer",
         )
         for name in ("D3,3", "β3,3")
     ),
     Claim(
-        "pairs with routes over 15 hops, GP_I under faults, F3,10 over D3,3",
+        "routes over 15 hops, GP_I under faults, F3,10 over D3,3",
         MORE_LONG,
         "above 1",
-        share_of_hops("F3,10", "pr-gpi", 0.1, (16, 99, 1), {"topology": network("D3,3")}),
+        share_of_hops("F3,10", "pr-gpi", 0.1, LONG, per=share_of_hops("D3,3", "pr-gpi", 0.1, LONG)),
         above(1),
         TEN_MILLION,
     ),
     Claim(
-        "pairs with routes over 19 hops, GP_I under faults, F3,10",
+        "routes over 19 hops, GP_I under faults, F3,10",
         MORE_LONG,
-        "few",
+        "a minority of the longer routes",
         share_of_hops("F3,10", "pr-gpi", 0.1, (20, 99, 1)),
         at_most(5),
-        TEN_MILLION + "; 'most' as 95 %",
+        TEN_MILLION + "; of all routes; 'most' as all but 5 %",
     ),
     Claim(
         "routes of 15 hops, DR on F3,10",
@@ -889,7 +984,7 @@ RESILIENCE = (
 def loaded(name: str, column: str) -> Query:
     """Return by how much GP_I changes the flows of a link."""
     where: Where = {"topology": network(name), "routing": "pr-gpi"}
-    return Query("flow_histogram", where, column, DR, Form.GAIN)
+    return Query("flow_histogram", where, column, DR, Form.GAIN, error=of_flows)
 
 
 def carried(
@@ -917,12 +1012,8 @@ def further(column: str, name: str, **more: Any) -> Query:
 
 
 NUMBER_OF_FLOWS = (
-    "With fewer flows chance lifts DR's most loaded link further above the mean, so the gain "
-    "depends on their number."
-)
-FULLEST_OF_F236 = (
-    "Chance is a fifth of the few flows on the fullest links, so one run cannot tell a gain of a "
-    "few per cent from none."
+    "The gain of RAT depends on the number of flows. That of GP_I on β3,4 is 57 % with ten million "
+    "and 47 % with 100 million, for chance lifts DR's fullest link more."
 )
 POINTS = TEN_MILLION + "; points of DR's, by which figure 13 divides"
 LEVEL_3_CELLS = ("D3,3", "D3,4", "β3,3", "β3,4")
@@ -986,7 +1077,6 @@ LOAD = (
             carried("uat_bps", (name,), "pr-gp0"),
             at_least(10),
             TEN_MILLION + "; 'considerable' as 10 %",
-            why_less="DR's routes on this network leave less to gain.",
         )
         for name in LEVEL_3_CELLS
     ),
@@ -1003,11 +1093,14 @@ LOAD = (
             ),
             within(0.3),
             TEN_MILLION + "; points of DR's, by which figure 13 divides",
-            why_more="The paper's step is for all four networks; this one has a larger one.",
-            why_less="Few of the further candidates of this network give a shorter route.",
+            why_less="The printed step is that of β-DCell. Here the further candidates shorten the "
+            f"mean route by {shorter} %, there by {there} % and more.",
         )
         for name in LEVEL_3_CELLS
-        for better, worse in (("GP_I", "GP_0"), ("GP_E", "GP_I"))
+        for better, worse, shorter, there in (
+            ("GP_I", "GP_0", "0.2 to 0.3", 2.4),
+            ("GP_E", "GP_I", "0.9 to 1", 1.8),
+        )
     ),
     Claim(
         "RAT gain of GP_I, maximum over β3,3 and β3,4",
@@ -1071,17 +1164,16 @@ LOAD = (
             f"RAT gain of {version}, {name}",
             NO_EFFECT,
             "0 %" if name == "F2,36" else "below 0 %",
-            carried("rat_bps", (name,), VERSIONS[version]),
-            None if name == "F2,36" else below(0),
-            TEN_MILLION,
-            apart=FULLEST_OF_F236 if name == "F2,36" else "",
+            carried("rat_bps", (name,), VERSIONS[version], error=of_flows),
+            between(-5, 5) if name == "F2,36" else below(0),
+            TEN_MILLION + ("; 'no effect' as 5 %" if name == "F2,36" else ""),
         )
         for name in ("F2,36", "F3,10")
         for version in VERSIONS
     ),
 )
 SEARCH = (
-    "Table 2 has the time of the authors' search; ours is compiled. It is a fifth to a half of "
+    "Table 2 has the time of the authors' search; ours is compiled. Theirs is a fifth to a half of "
     "GP_E's latency, and less than a tenth of GP_I's."
 )
 
@@ -1218,27 +1310,45 @@ COMPLETION = (
         OUR_TRIALS + "; 'marginal' as 10 %",
     ),
 )
+FICONNS = (*named("F", 2), *named("F", 3))
 EXACT = tuple(f"F2,{n}" for n in (4, 6, 8, 10, 12, 14))
-OWN = tuple(
+OWN = (
     Claim(
-        f"hops of {version} over those of shortest paths, maximum over F2,4 to F2,14",
+        f"shortest paths shorten DR's routes by, maximum over {listed(FICONNS)}",
         OURS,
         "",
-        Query(
-            "hop_length",
-            {
-                "topology": networks(*EXACT),
-                "routing": VERSIONS[version],
-                "pairs": "all",
-                "condition1": 0,
-            },
-            "mean_hops",
-            {"routing": "bfs"},
+        hops(
+            networks(*FICONNS),
+            "bfs",
+            over=DR,
+            form=Form.SAVING,
             statistic=max,
+            error=of_pairs,
         ),
-        at_most(1),
-        "all pairs of servers, even n; no route is shorter than a shortest path",
-    )
-    for version in ("GP_I", "GP_E")
+        below(6),
+        "paths from a sample of sources; so no proxy routes save the 6 to 7 % of section 7.1",
+    ),
+    *(
+        Claim(
+            f"hops of {version} over those of shortest paths, maximum over F2,4 to F2,14",
+            OURS,
+            "",
+            Query(
+                "hop_length",
+                {
+                    "topology": networks(*EXACT),
+                    "routing": VERSIONS[version],
+                    "pairs": "all",
+                    "condition1": 0,
+                },
+                "mean_hops",
+                {"routing": "bfs"},
+                statistic=max,
+            ),
+            at_most(1),
+            "all pairs of servers, even n; no route is shorter than a shortest path",
+        )
+        for version in ("GP_I", "GP_E")
+    ),
 )
 CLAIMS = (*TABLES, *HOPS, *RESILIENCE, *LOAD, *LATENCY, *COMPLETION, *OWN)
