@@ -538,8 +538,8 @@ HOPS = (
             hops(network(name), "pr-gp0", "candidates_per_pair", error=of_pairs),
             within(0.05),
             OUR_PAIRS,
-            why_less="One server in eight has a link of level 3. So the switches of both ends "
-            "offer 2.5 proxies with n = 10, and 4 with n = 16.",
+            why_less="One server in eight has a link of level 3, so the switches of both ends "
+            "offer a quarter of n proxies. F3,16 offers four.",
         )
         for name, paper in (("D3,6", 12), ("β3,6", 12), ("F3,10", 3.9))
     ),
@@ -1030,8 +1030,8 @@ def further(column: str, name: str, **more: Any) -> Query:
 
 
 NUMBER_OF_FLOWS = (
-    "The gain of RAT depends on the number of flows. That of GP_I on β3,4 is 57 % with ten million "
-    "and 47 % with 100 million, for chance lifts DR's fullest link more."
+    "The gain of RAT depends on the number of flows. On β3,3 and β3,4 that of GP_I is greater with "
+    "ten million than with 100 million, for chance lifts DR's fullest link more."
 )
 OF_LINKS = (
     "A hop over a switch is two links, and routes over a proxy have fewer of these. So they save "
@@ -1120,12 +1120,12 @@ LOAD = (
             within(0.3),
             TEN_MILLION + "; points of DR's, by which figure 13 divides",
             why_less="The printed step is that of β-DCell. Here the further candidates shorten the "
-            f"mean route by {shorter} %, there by {there} % and more.",
+            f"mean route {less} as much.",
         )
         for name in LEVEL_3_CELLS
-        for better, worse, shorter, there in (
-            ("GP_I", "GP_0", "0.2 to 0.3", 2.4),
-            ("GP_E", "GP_I", "0.9 to 1", 1.8),
+        for better, worse, less in (
+            ("GP_I", "GP_0", "at most an eighth"),
+            ("GP_E", "GP_I", "about half"),
         )
     ),
     Claim(
