@@ -208,7 +208,7 @@ EXPERIMENT = Experiment(
         ).over("random", "adversarial"),
         "scheme": Spec(
             "scheme by which uplinks are assigned",
-            form="SCHEME:key=value,... (`weft list`); ttc also with delta=sqrt or delta=loglog; balls",
+            form="SCHEME:key=value,... (`weft list`), balls; ttc also with delta=sqrt or loglog",
             check=lambda text: scheme(text, 1, 3),
         ).over(
             "dmodk",
