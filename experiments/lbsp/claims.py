@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from weft.experiments.report.claims import (
@@ -364,7 +364,7 @@ FIGURE_7 = (
             at_most(1.1),
             OUR_POD + "; 'not significantly' as a tenth",
         )
-        for damage, ratio in (("link", 1), ("node", 1), ("link", 4))
+        for damage, ratio in (("link", 1), ("node", 1), ("link", 4), ("node", 4))
     ),
     Claim(
         "flows to a pod under packet scatter, 8:1, one failed link over none, k = 16",
@@ -523,6 +523,10 @@ TESTED = (
     ),
 )
 BOTH: Mapping[str, Any] = {"scheme": ("lbsp", "spray")}
+SHORTER: Sequence[Where] = (
+    {"rounds": 1000, "damage": ("none", "link", "node", "degraded")},
+    {"rounds": 300, "load_fraction": 0.2},
+)
 ON_LINUX: Mapping[str, Any] = {**BOTH, "workload": "pod", "flow_bytes": 10_000_000}
 SWEEPS = (
     *(
@@ -538,6 +542,7 @@ SWEEPS = (
         {**LINUX, **BOTH, "workload": "long", "flow_bytes": 10**8, "damage": ("none", "degraded")},
         3,
     ),
+    *(Sweep("lbsp_tcp", {**short("none"), **BOTH, **shorter}, 3) for shorter in SHORTER),
     Sweep("lbsp_tcp", {**pod(1), **BOTH, "oversubscription": (1, 4, 8)}, 20),
     Sweep("lbsp_tcp", {**pod(1), **BOTH, "damage": "none", "oversubscription": (1, 4, 8)}, 20),
 )
