@@ -203,7 +203,7 @@ EXTREMES = {
 NOT_PRINTED = "The paper prints neither threshold, rest and buffers nor the time simulated."
 LATENCY = (
     "The paper does not print the delays of its switches and cables. At half rate even the central "
-    "optimum has 0.84 µs here, with no queue, for the paper's 5.8 µs."
+    "optimum has 0.84 µs here, for the paper's 5.8 µs."
 )
 JUMPS = "The text counts packets out of order; ours, as the authors' later simulator, adds jumps. "
 BY_COUNT = {

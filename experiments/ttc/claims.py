@@ -272,7 +272,7 @@ MODEL = (
             flows(scheme, "default_path_fraction", form=Form.PERCENT),
             ours="k = 8, mean of 200 experiments",
             apart="The paper's number is that of independent loads, of which a half redirect. Ours "
-            "depends on ties: at each switch 31 % of the flows leave with ties kept, 69 % without.",
+            "depends on ties: 31 % leave at each switch with ties kept, and 69 % with ties redirected.",
         )
         for words, scheme in (
             ("ties kept", "ttc:delta=0"),
@@ -302,7 +302,7 @@ MODEL = (
                 "ties redirected",
                 "ttc:delta=0,tie=redirect",
                 "0.98 to 1.01",
-                "The load moves from uplinks (17 to 10 flows) to downlinks (8 to 17). A tenth of "
+                "The load moves from uplinks (17.5 to 10 flows) to downlinks (8 to 17). A tenth of "
                 "the flows keep D-mod-k's path still; under Micro 2 % do, and its ratio is 1.00.",
             ),
         )
