@@ -272,7 +272,7 @@ MODEL = (
             flows(scheme, "default_path_fraction", form=Form.PERCENT),
             ours="k = 8, mean of 200 experiments",
             apart="The paper's number is that of independent loads, of which a half redirect. Ours "
-            "depends on ties: 31 % leave at each switch with ties kept, and 69 % with ties redirected.",
+            "depends on ties: with ties kept 31 % leave at each switch, with ties redirected 69 %.",
         )
         for words, scheme in (
             ("ties kept", "ttc:delta=0"),
