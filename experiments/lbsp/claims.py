@@ -39,8 +39,9 @@ OUR_POD = (
     "99.9th percentile of five, near the slowest"
 )
 OF_FIGURE_7A = "; the network of figure 7a"
+AFTER_A_THIRD = "; {0} after a third of the time"
 OVERLOADED = (
-    "At 0.8 of a host's link four hosts send 3.1 Gbit/s over two or three whole uplinks, so times "
+    "At 0.8 of a host's link four hosts send more than two or three whole uplinks carry, so times "
     "grow with the length of the run."
 )
 IN_ORDER = (
@@ -293,8 +294,8 @@ FIGURE_6 = (
             FAILED_SHORT,
             "not significantly affected",
             times(short(damage, scheme), HEALTHY),
-            ours=OUR_SHORT,
-            apart=OVERLOADED + f" After a third of the time the ratio is {shorter}.",
+            ours=OUR_SHORT + AFTER_A_THIRD.format(shorter),
+            apart=OVERLOADED,
         )
         for words, damage, name, scheme, shorter in (
             ("a failed link", "link", "LBSP", "lbsp", 57),
@@ -310,10 +311,9 @@ FIGURE_6 = (
             "none",
             share(short("none", scheme), "late_fraction"),
             at_most(1),
-            OUR_SHORT + "; 'not enough' as 1 %",
-            why_more="Flows meet on some paths and not on others. A flow takes 6 ms on average, "
-            "and 2.5 ms at a load of 0.2, where 7 % are overtaken. Long flows, which do not meet, "
-            "have 0.001 to 0.002 %.",
+            OUR_SHORT + "; 'not enough' as 1 %; at a load of 0.2 it is 7 %",
+            why_more="Flows meet on some paths and not on others. Long flows, which do not meet, "
+            "are hardly ever overtaken on healthy links.",
         )
         for name, scheme in (("LBSP", "lbsp"), ("packet scatter", "spray"))
     ),
@@ -393,7 +393,7 @@ FIGURE_7 = (
         OUR_POD + "; 'not affected' as a tenth",
         why_more="The four flows have four uplinks of their edge switch in place of eight. At 8:1 "
         "a link group behind each has half of an uplink's rate, and flows that meet no other take "
-        "1.5 to 1.8 s in place of 0.8 s.",
+        "about twice as long.",
     ),
     Claim(
         "packets dropped under packet scatter, 8:1, one failed link, k = 16",
@@ -419,16 +419,16 @@ FIGURE_7 = (
         LESS_AFFECTED,
         "LBSP is less affected",
         times(short("degraded"), HEALTHY, against=LBSP),
-        ours=OUR_SHORT,
-        apart=OVERLOADED + " After a third of the time the ratio is 1.6.",
+        ours=OUR_SHORT + AFTER_A_THIRD.format(1.6),
+        apart=OVERLOADED,
     ),
     Claim(
         "short flows under packet scatter, degraded link over failed link, k = 8",
         WORSE_THAN_FAILED,
         "larger effect",
         times(short("degraded"), {"damage": "link"}),
-        ours=OUR_SHORT,
-        apart=OVERLOADED + " After a third of the time the ratio is 3.8.",
+        ours=OUR_SHORT + AFTER_A_THIRD.format(3.8),
+        apart=OVERLOADED,
     ),
     *(
         Claim(
@@ -437,10 +437,10 @@ FIGURE_7 = (
             "over 11",
             times(long("degraded", k=k), HEALTHY),
             at_least(11),
-            OUR_TAIL,
-            why_less="The slowest flow shares its host's link when all links are healthy, too. "
-            f"That from S2 has its own, and takes {alone} times as long. The paper prints neither "
-            "the size of packets nor limits of the window.",
+            f"{OUR_TAIL}; the flow from S2, which has its host's link alone, takes {alone} times "
+            "as long",
+            why_less="The slowest flow shares its host's link when all links are healthy, too. The "
+            "paper prints neither the size of packets nor limits of the window.",
         )
         for k, alone in ((8, "9.5"), (16, "8.0"))
     ),
