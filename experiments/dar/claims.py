@@ -652,7 +652,7 @@ LITTLE_OUT_OF_ORDER = (
         "out of order by in order, mean over receivers, RNB at 40 and SNB at 40 over RNB at 19.2 "
         "Gbit/s, minimum",
         VERY_LITTLE,
-        "far above 1",
+        "many times as much",
         in_table((RNB, SNB), 40.0, "mean_jump_ratio", over=AT_HALF_RATE, statistic=min),
         at_least(10),
         OUR_TABLE + "; 'very little' as a tenth; table 1 has 813",
