@@ -391,8 +391,9 @@ FIGURE_7 = (
         times(pod(8, "lbsp"), HEALTHY),
         at_most(1.1),
         OUR_POD + "; 'not affected' as a tenth",
-        why_more="The four flows have four uplinks in place of eight, and at 8:1 a link group behind "
-        "each has half of an uplink's rate. Flows that meet no other take about twice as long.",
+        why_more="The four flows have four uplinks in place of eight, and at 8:1 a link group "
+        "behind each has half of an uplink's rate. Flows that meet no other take about twice as "
+        "long.",
     ),
     Claim(
         "packets dropped under packet scatter, 8:1, one failed link, k = 16",
