@@ -49,11 +49,12 @@ def selected(part: str, k: int, workload: str, damages: list[str], table: Table)
     ]
 
 
+SIMULATED = {"engine": "packet", "scheme": "lbsp,spray", "rounds": "50,3000"}
 FIGURES = (
     PageFigure(
         "lbsp_figure6",
         "lbsp_tcp",
-        {"engine": "packet", "scheme": "lbsp,spray", "oversubscription": "1"},
+        {**SIMULATED, "oversubscription": "1"},
         Stack(
             flows("a", "short", "p999_ms", "none link node"),
             flows("b", "long", "p999_ms", "none link node"),
@@ -62,7 +63,7 @@ FIGURES = (
     PageFigure(
         "lbsp_figure7",
         "lbsp_tcp",
-        {"engine": "packet", "scheme": "lbsp,spray"},
+        SIMULATED,
         Stack(
             flows("a", "drawn", "p999_ms", "none link", 16),
             flows("b", "short", "p999_ms", "none degraded"),

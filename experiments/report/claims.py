@@ -573,6 +573,8 @@ def outcome(claim: Claim, rows_of: RowsOf, *, in_part: bool = False) -> Outcome:
 
 def number_text(value: float, half_width: float = math.nan, unit: str = "") -> str:
     """Return a value with its interval and unit, to the digits that the interval leaves."""
+    if half_width < 1e-12 * abs(value):
+        half_width = math.nan  # the last bits of equal values
     digits = 0 if math.isnan(half_width) or half_width == 0 else -math.floor(math.log10(half_width))
     if abs(value) >= 10_000:
         text = f"{value:,.0f}"

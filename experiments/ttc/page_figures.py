@@ -39,6 +39,7 @@ FIGURES = (
         "ttc_flow",
         {
             "traffic": "random",
+            "repetitions": "200",
             "scheme": "dmodk,vlb,micro,ttc:delta=0,ttc:delta=sqrt",
         },
         Curves(

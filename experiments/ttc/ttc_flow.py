@@ -10,6 +10,10 @@ traffic=random: k random permutations.  traffic=adversarial: k times one permuta
 D-mod-k leads many flows over the same uplink (section 2.1): workloads.transpose() with rows = d^l,
 l the layer at which it collides most.
 
+scheme=balls has no switches: each of the k N flows is a ball that falls into one of N bins, the
+less loaded of two random ones, as in the problem to which section 4.1 compares its results.  The
+bins are counted as the links of layer up1.
+
 The paper's threshold (4) is lost in the text that we have.  ttc:delta=sqrt stands for our
 reconstruction,
 max(1, round(sqrt k)), which is the best or next to it for every k that we tried, hardly dependent
@@ -47,6 +51,7 @@ from weft.experiments.ttc.fat_tree_links import (
 )
 from weft.topologies.core.grammar import parse, unparse
 
+BALLS = "balls"  # thrown into bins
 MOST_FLOWS = 10**7
 MOST_ASSIGNED = 2 * 10**10  # flows of all repetitions: half an hour or more
 
@@ -87,8 +92,19 @@ def assign(
             layer -= 1
 
 
+def throw(load: Ints, draws: Ints, rules: SchemeRules) -> None:
+    """Throw a ball for each row of `draws` into bins; `load`, shape (bins,), is raised by them."""
+    for ball in range(len(draws)):
+        load[choose(load, 0, draws[ball], rules)] += 1
+
+
 def scheme(spec: str, k: int, hosts: int) -> SchemeRules:
-    """Return the scheme that `spec` names, with delta=sqrt and delta=loglog as numbers."""
+    """Return the scheme that `spec` names, with delta=sqrt and delta=loglog as numbers.
+
+    Balls choose among all bins as Micro does among the ports of a switch.
+    """
+    if spec == BALLS:
+        return rules("micro")
     thresholds = {
         "sqrt": max(1, round(math.sqrt(k))),
         "loglog": math.ceil(math.log2(math.log(hosts))),
@@ -138,7 +154,10 @@ def layer_loads(run: Run, ft: LayeredTreeShape, rule: SchemeRules, choices: Upwa
         dst = destinations(run.text("traffic"), ft, k, rng).ravel()[order]
         draws = rng.integers(1 << 32, size=(len(order), ft.n - 1, DRAWS))
         load = int_zeros(ft.links)
-        compiled(assign)(fabric, load, order % ft.hosts, dst, draws, rule, choices)
+        if run.text("scheme") == BALLS:
+            compiled(throw)(load[: ft.hosts], draws[:, 0], rule)
+        else:
+            compiled(assign)(fabric, load, order % ft.hosts, dst, draws, rule, choices)
         loads[repetition] = load.reshape(-1, ft.hosts).max(axis=1)
     return loads
 
@@ -189,7 +208,7 @@ EXPERIMENT = Experiment(
         ).over("random", "adversarial"),
         "scheme": Spec(
             "scheme by which uplinks are assigned",
-            form="SCHEME:key=value,... (`weft list`); ttc also with delta=sqrt or delta=loglog",
+            form="SCHEME:key=value,... (`weft list`), balls; ttc also with delta=sqrt or loglog",
             check=lambda text: scheme(text, 1, 3),
         ).over(
             "dmodk",

@@ -23,7 +23,7 @@ from weft.experiments.ttc.fat_tree_links import (
     no_choices,
     rules,
 )
-from weft.experiments.ttc.ttc_flow import assign
+from weft.experiments.ttc.ttc_flow import assign, throw
 from weft.topologies import build
 
 SCHEMES = ["dmodk", "vlb", "micro", "ttc:delta=0", "ttc:delta=0,tie=redirect", "ttc:delta=2", "jsq"]
@@ -144,6 +144,29 @@ def assign_flows(
 
 def words(seed: int, *shape: int) -> np.ndarray:
     return np.random.default_rng(seed).integers(1 << 32, size=(*shape, DRAWS))
+
+
+def test_a_ball_falls_into_the_emptier_of_two_bins() -> None:
+    """Two choices of section 1: never the fuller bin, and one bin twice is no choice."""
+    bins, draws = np.zeros(8, np.int64), words(5, 400)
+    for drawn in draws.tolist():
+        before = bins.copy()
+        first = drawn[0] * 8 >> 32
+        second = (first + 1 + (drawn[1] * 7 >> 32)) % 8
+        throw(bins, np.array([drawn]), ttc_flow.scheme("balls", 50, 8))
+        (bin_,) = np.flatnonzero(bins != before)
+        assert bin_ in (first, second)
+        assert before[bin_] == min(before[first], before[second])
+    assert bins.sum() == len(draws)
+
+
+def test_bins_of_balls_have_no_links() -> None:
+    parameters = {"topology": "fattree:n=2,d=3", "scheme": "balls", "k": "5", "repetitions": "4"}
+    run, _ = ttc_flow.EXPERIMENT.runs(parameters)
+    figures = ttc_flow.measure(run).figures
+    assert figures["up1_max_load_flows"] == figures["max_load_flows"] > 5
+    assert figures["down1_max_load_flows"] == figures["hosts_max_load_flows"] == 0
+    assert figures["default_path_fraction"] is None
 
 
 @pytest.mark.parametrize("ft", SHAPES, ids=str)
