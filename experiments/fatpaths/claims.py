@@ -1063,7 +1063,7 @@ HPC = (
             ),
             at_least(99),
             "the same; table IV's tail of disjoint paths is of 1 %",
-            why_less="These layers have the density that is best for T.",
+            why_less="These layers have the density that is best for T; sparser ones have more.",
         )
         for name, topology in FEW_PATHS.items()
     ),
