@@ -64,6 +64,7 @@ SWEEPS = (
     Sweep("flow_completion", {**LARGE, **BY_FLOW}),
     Sweep("flow_completion", {**LARGE, **BY_PACKET}),
     Sweep("link_loss", {"engine": "fabric"}),
+    Sweep("flowlet_gaps", {"clock": "virtual"}),
     Sweep("collectives"),
     Sweep("collectives", {"topology": THREE, **TCP}),
     Sweep("collectives", {"engine": "graph", "scheme": ("ecmp", "rps")}),
