@@ -145,10 +145,15 @@ def test_what_has_no_address():
         deep.layout.digits(10 << 24 | 2 << 17)
 
 
-def test_tiers():
-    naming = build("fattree:k=4").naming
-    assert isinstance(naming, FabricNaming)
-    assert [naming.tier(naming.node(name)) for name in ("h0", "e3.1", "a0.0", "c3")] == [0, 1, 2, 3]
+@pytest.mark.parametrize("spec", ["fattree:k=4", "fattree:n=4,d=2", "clos:n=2,r=3,m=2", "star:n=3"])
+def test_the_tier_of_a_node_is_its_distance_from_the_hosts(spec):
+    topology = build(spec)
+    assert isinstance(topology.naming, FabricNaming)
+    tier = dict.fromkeys(range(topology.servers), 0)
+    while len(tier) < topology.nodes:
+        above = {peer for node in tier for _, peer, *_ in topology.ports(node)} - set(tier)
+        tier |= dict.fromkeys(above, max(tier.values()) + 1)
+    assert {node: topology.naming.tier(node) for node in range(topology.nodes)} == tier
 
 
 def test_prefix():
