@@ -1,4 +1,4 @@
-"""What every family promises, beside what it builds."""
+"""Promises of every family: its least sizes, its room, who forwards, and its seeds."""
 
 import hashlib
 import re
