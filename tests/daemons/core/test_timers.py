@@ -52,6 +52,14 @@ def test_one_waits_a_few_times_what_answers_take_less_the_steadier_they_are():
     assert estimated_wait_s(*[0.05, 0.15] * 50) > 0.25
 
 
+def test_the_wait_is_that_of_rfc_6298():
+    """Section 2, by hand: SRTT 0.1 and RTTVAR 0.05; then for 0.2 RTTVAR 3/4 0.05 + 1/4 0.1."""
+    assert estimated_wait_s(0.1, 0.2) == pytest.approx(0.1125 + 4 * 0.0625)
+    deviation_s = 0.75 * 0.0625 + 0.25 * (0.1125 - 0.04)
+    smoothed_s = 0.875 * 0.1125 + 0.125 * 0.04
+    assert estimated_wait_s(0.1, 0.2, 0.04) == pytest.approx(smoothed_s + 4 * deviation_s)
+
+
 def test_the_least_and_the_most_hold():
     assert estimated_wait_s(*[0.0001] * 50) == 0.01
     assert estimated_wait_s(30.0) == 1.0
