@@ -138,6 +138,8 @@ def test_a_name_that_is_none(spec, text, line):
 def test_what_has_no_address():
     with pytest.raises(ValueError, match="w0 is a crossbar and has no address"):
         (dcell := build("dcell:n=4,k=1")).naming.address(dcell.servers)
+    highest = build("fattree:n=15,d=1").naming
+    assert dotted(highest.address(highest.node("c0"))) == "172.31.0.0"
     deep = build("fattree:n=17,d=1").naming
     with pytest.raises(ValueError, match="room for 15 tiers"):
         deep.address(deep.node("c0"))
