@@ -168,8 +168,14 @@ def test_a_fabric_that_is_written_is_read_again(lab):
     ],
 )
 def test_a_node_gets_its_addresses_and_what_joins_its_ports(topology, commands):
-    (text, *_) = containerlab_export.files(Lab(build(topology), link=JUMBO), "lab").values()
-    written = yaml.safe_load(text)["topology"]
+    files = containerlab_export.files(Lab(build(topology), link=JUMBO), "lab")
+    for path, text in files.items():
+        if path.endswith("/frr.conf"):
+            lines, hostname = text.splitlines(), f"hostname {path.partition('/')[0]}"
+            defaults = [line for line in lines if line.startswith("frr defaults ")]
+            assert lines[: len(defaults) + 1] == [*defaults, hostname]
+            assert (lines.count(hostname), len(defaults)) == (1, topology.startswith("clos"))
+    written = yaml.safe_load(files["lab.clab.yml"])["topology"]
     for node, expected in commands.items():
         lines = [line for line in written["nodes"][node]["exec"] if line.startswith("ip ")]
         assert [line.partition(" proto")[0] for line in lines] == [
