@@ -8,6 +8,7 @@ layer_choice.h.  What they are compared with is here, too:
     Linux' tcp_plb      trigger=ecn,ecn=K, and a congestion control that does ECN
     a subflow a layer   start=turn,trigger=none, and MPTCP
     Flowcut             trigger=drained (arXiv 2506.21406)
+    Presto's cells      trigger=bytes,start=random,choice=turn (SIGCOMM 2015)
 
 Parameters of constructions that carry the most worst-case traffic were measured by `weft run
 layered_throughput`, see docs/notes/fatpaths_graphs.md.  In FatPaths rho "needs to be tuned at least
@@ -90,6 +91,7 @@ class Trigger(IntFlag):
     CUT = 2
     ECN = 4
     DRAINED = 8
+    BYTES = 16
 
 
 TRIGGERS = {
@@ -102,11 +104,15 @@ TRIGGERS = {
     "cut-ecn": Trigger.CUT | Trigger.ECN,
     "gap-cut-ecn": Trigger.GAP | Trigger.CUT | Trigger.ECN,
     "drained": Trigger.DRAINED,
+    "bytes": Trigger.BYTES,
 }
 HOSTS = {
     "trigger": IntegerParameter.word("what makes a flow take another layer", TRIGGERS),
     "gap_us": IntegerParameter(
         "silence that ends a flowlet, in microseconds", 1, 1 << 24, default=500
+    ),
+    "cell_kb": IntegerParameter(
+        "data after which a flow takes another layer with trigger=bytes, in kB", 1, 4000, default=64
     ),
     "start": IntegerParameter.word(
         "a flow's first layer: layer 0, any, or the next after the last flow between the "
@@ -114,8 +120,8 @@ HOSTS = {
         ("first", "random", "turn"),
     ),
     "choice": IntegerParameter.word(
-        "which layer a flowlet takes: any, or the one whose packets were marked least",
-        ("random", "least"),
+        "which layer a flowlet takes: any, the one whose packets were marked least, or the next",
+        ("random", "least", "turn"),
     ),
     "ecn_percent": IntegerParameter(
         "echoes among a round's acknowledgements that make it congested, in per cent",

@@ -13,6 +13,7 @@ from weft.experiments.runner.definition import Table
 from weft.topologies.core.grammar import parse
 
 SHORT = {"dcell": "D", "beta-dcell": "β", "ficonn": "F"}
+SCHEMES = {"routing": "dr,pr-gp0,pr-gpi,pr-gpe,dfr,bfs"}
 CANDIDATES = {
     "candidates_per_pair": "candidates",
     "no_longer_routes_per_pair": "routes no longer than DR's",
@@ -56,7 +57,7 @@ def connectivity(number: int, depth: int) -> PageFigure:
     return PageFigure(
         f"ccrdn_figure{number}",
         "connectivity",
-        {"failed_fraction": "0.1", "traffic": "uniform"},
+        {**SCHEMES, "failed_fraction": "0.1", "traffic": "uniform"},
         Curves(
             columns={"connected_fraction": "connected pairs (fraction)"},
             x="servers",
@@ -151,7 +152,7 @@ FIGURES = (
     PageFigure(
         "ccrdn_figure14",
         "completion_time",
-        {},
+        {"sharing": "max-min"},
         Bars(
             columns={"completion_s": "completion time over that of DR"},
             by=("routing", "network"),

@@ -80,8 +80,15 @@ NETWORKS = (
     *(spec for spec in equal_cost.one_of_each(256) if not spec.startswith("xpander")),
 )
 CARRIED = {"uniform": 0.4, "worst": 0.2}  # loads that the best choices of all networks carry
+# labels of layers by when a flow takes another one
+WAYS_OF_LAYERS = {
+    LAYERS: "layers",
+    "fatpaths:trigger=gap,gap_us=50,start=random": "layers, gaps",
+    "fatpaths:trigger=drained,start=random": "Flowcut",
+    "fatpaths:trigger=bytes,start=random,choice=turn": "Presto",
+}
 BY_FLOW: Where = {
-    "scheme": ("ecmp", "letflow:gap_us=50", "ugal:gap_us=50", LAYERS),
+    "scheme": ("ecmp", "letflow:gap_us=50", "ugal:gap_us=50", *WAYS_OF_LAYERS),
     "transport": "tcp:control=dctcp",
 }
 FROM_LOW_TO_HIGH: Mapping[str, tuple[float, ...]] = {
@@ -388,7 +395,7 @@ def marked(table: Table) -> list[Row]:
     rows = []
     for row in table:
         name, transport = parse(str(row["scheme"]))[0], str(row["transport"])
-        way = "layers" if name == "fatpaths" else style.scheme(name).label
+        way = WAYS_OF_LAYERS.get(str(row["scheme"]), style.scheme(name).label)
         way = way + "+REPS" if "reps" in transport else way
         carrier = "TCP" if transport.startswith("tcp") else "NDP"
         about = {"family": equal_cost.family(row), "carrier": carrier, "way": way}

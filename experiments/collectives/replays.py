@@ -29,7 +29,7 @@ from weft.testbed.measure.fidelity import Fidelity
 from weft.testbed.measure.port_counters import PortCounterReader
 from weft.testbed.measure.reordering import Reordering
 from weft.testbed.network.network import RunningNetwork
-from weft.testbed.packets.forwarding import FlowRoutes, check_layers, forwarding
+from weft.testbed.packets.forwarding import FlowRoutes, forwarding
 from weft.testbed.packets.network import PacketLink, PacketNetwork
 from weft.testbed.packets.transport import check_simulated
 from weft.testbed.schedules import task_replay
@@ -128,8 +128,6 @@ def check(run: Run, topology: Topology) -> None:
         check_simulated(transport)
         if rule and rule.reads_daemons:
             raise ValueError(refused + "take another scheme of switches, such as ecmp or drill")
-        if rule and rule.hosts and transport.name == "tcp":
-            check_layers(rule.hosts)
         if not (rule and rule.hosts) and transport.name == "ndp" and transport.choice != "flow":
             raise ValueError(
                 f"{run.experiment}: choice={transport.choice} chooses among layers, and "

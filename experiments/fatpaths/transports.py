@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from weft.daemons.fatpaths.scheme import Trigger
 from weft.daemons.transport.parameters import LayerChoice, Parameters
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.arrays import Floats
@@ -226,10 +227,9 @@ def network_figures(net: PacketNetwork, is_tcp: bool) -> Row:
 def tcp_layers(run: Run, how: Carriage) -> TcpLayers:
     """Return how hosts of TCP choose layers on the simulated network."""
     return TcpLayers(
-        random_start=transport_of(run).start == "random",
-        on_cut=not how.gap_us,
-        on_gap=how.gap_us > 0,
+        trigger=Trigger.GAP if how.gap_us else Trigger.CUT,
         gap_us=how.gap_us,
+        start=transport_of(run).start == "random",
     )
 
 

@@ -16,15 +16,16 @@
 static __always_inline __u32 *marks_of(void *context, __u32 layer);
 
 /* The same numbers as in daemons/fatpaths/scheme.py. */
-enum { ON_GAP = 1, ON_CUT = 2, ON_ECN = 4, ON_DRAINED = 8 };
+enum { ON_GAP = 1, ON_CUT = 2, ON_ECN = 4, ON_DRAINED = 8, ON_BYTES = 16 };
 enum { START_FIRST, START_RANDOM, START_IN_TURN };
-enum { TAKE_RANDOM, TAKE_LEAST_MARKED };
+enum { TAKE_RANDOM, TAKE_LEAST_MARKED, TAKE_IN_TURN };
 
 /* The settings of all hosts, with the names of the scheme's parameters. */
 struct settings {
 	__u32 layers;  /* 0: packets leave unchanged */
 	__u32 trigger; /* ON_... */
 	__u32 gap_us;
+	__u32 cell_kb; /* of ON_BYTES */
 	__u32 start;  /* START_... */
 	__u32 choice; /* TAKE_... */
 	__u32 ecn_percent;
@@ -45,6 +46,7 @@ struct flow {
 	__u32 echoes; /* in this round */
 	__u32 rounds; /* congested ones, in a row */
 	__u32 draws;  /* of layers */
+	__u32 bytes;  /* in this cell */
 };
 
 static __always_inline int comes_before(__u32 a, __u32 b)
@@ -88,6 +90,24 @@ static __always_inline int shows_cut(struct flow *flow, __u32 seq, __u32 end, in
 static __always_inline int is_drained(const struct flow *flow)
 {
 	return flow->known && !comes_before(flow->acked, flow->next_seq);
+}
+
+/* Return 1 if a packet follows a gap in its flow. */
+static __always_inline int ends_gap(struct flow *flow, __u32 gap_us, __u64 now_ns)
+{
+	int is_gap = now_ns - flow->last_ns > gap_us * 1000ULL;
+
+	flow->last_ns = now_ns;
+	return is_gap;
+}
+
+/* Return 1 if a packet of this length, behind Ethernet, begins another cell of its flow. */
+static __always_inline int begins_cell(struct flow *flow, __u32 cell_kb, __u32 bytes)
+{
+	int begins = flow->bytes + bytes > cell_kb * 1000;
+
+	flow->bytes = begins ? bytes : flow->bytes + bytes;
+	return begins;
 }
 
 static __always_inline void note_acknowledgement(struct flow *flow, __u32 ack)
@@ -157,5 +177,36 @@ static __always_inline __u32 next_layer(void *context, const struct settings *se
 		return least_marked(context, n, left, word);
 	if (left >= n || n == 1)
 		return below(word, n);
+	if (settings->choice == TAKE_IN_TURN)
+		return left + 1 < n ? left + 1 : 0;
 	return another(left, word, n);
+}
+
+/* Return which of the settings' triggers a packet of TCP with data shows.  Arguments as of shows_cut(). */
+static __always_inline __u32 events_shown(struct flow *flow, const struct settings *settings,
+					  __u32 seq, __u32 end, int reduced)
+{
+	__u32 events = is_drained(flow) ? ON_DRAINED : 0;
+
+	if (shows_cut(flow, seq, end, reduced))
+		events |= ON_CUT;
+	return events & settings->trigger;
+}
+
+/* Take an acknowledgement of TCP; return 1 if its flow draws another layer. */
+static __always_inline int hear_acknowledgement(void *context, struct flow *flow, const struct settings *settings,
+				__u32 ack, int is_syn, int echo)
+{
+	note_acknowledgement(flow, ack);
+	if (is_syn)
+		return 0;
+	if (settings->choice == TAKE_LEAST_MARKED)
+		note_echo(context, flow->layer, echo);
+	return settings->trigger & ON_ECN && ends_congested_rounds(flow, settings, ack, echo);
+}
+
+/* Return 1 if hosts need hear_acknowledgement(). */
+static __always_inline int hears_acknowledgements(const struct settings *settings)
+{
+	return settings->trigger & (ON_ECN | ON_DRAINED) || settings->choice == TAKE_LEAST_MARKED;
 }

@@ -46,10 +46,11 @@ struct counters {
 	__u64 echoes;
 	__u64 errors;
 	__u64 drains;
+	__u64 cells;
 };
 
 _Static_assert(sizeof(struct key) == 16, "layer_program.KEY");
-_Static_assert(sizeof(struct counters) == 8 * (LAYERS + 6), "layer_program.COUNTERS");
+_Static_assert(sizeof(struct counters) == 8 * (LAYERS + 7), "layer_program.COUNTERS");
 
 MAP(all_settings, ARRAY, 1, 0, __u32, struct settings);
 MAP(flows, LRU_HASH, 1, 0, struct key, struct flow); /* layer_program.py sets the size */
@@ -168,33 +169,21 @@ static __always_inline struct flow *new_flow(struct key *key, const struct packe
 	return bpf_map_lookup_elem(&flows, key);
 }
 
-/* Return what a TCP packet shows of its flow: ON_CUT, ON_DRAINED, both or 0.  Pure acknowledgements
- * show nothing. */
-static __always_inline __u32 events_of(struct flow *flow, const struct iphdr *ip, const void *end)
+/* Return which triggers a TCP packet shows of its flow.  Pure acknowledgements show none. */
+static __always_inline __u32 events_of(struct flow *flow, const struct packet *packet)
 {
+	const struct iphdr *ip = packet->ip;
 	const struct tcphdr *tcp = (const void *)(ip + 1);
-	__u32 events;
 	__u32 bytes;
 	__u32 seq;
 
-	if ((const void *)(tcp + 1) > end)
+	if ((const void *)(tcp + 1) > packet->end)
 		return 0;
 	seq = bpf_ntohl(tcp->seq);
 	bytes = bpf_ntohs(ip->tot_len) - sizeof(*ip) - tcp->doff * 4 + tcp->syn + tcp->fin;
 	if (!bytes)
 		return 0;
-	events = is_drained(flow) ? ON_DRAINED : 0;
-	return shows_cut(flow, seq, seq + bytes, tcp->cwr && !tcp->syn) ? events | ON_CUT : events;
-}
-
-/* Return 1 if the packet follows a gap in its flow. */
-static __always_inline int ends_gap(struct flow *flow, const struct packet *packet)
-{
-	__u64 now = now_ns(packet->ctx);
-	int is_gap = now - flow->last_ns > packet->settings->gap_us * 1000ULL;
-
-	flow->last_ns = now;
-	return is_gap;
+	return events_shown(flow, packet->settings, seq, seq + bytes, tcp->cwr && !tcp->syn);
 }
 
 /* Return the layer of a packet that leaves. */
@@ -210,14 +199,20 @@ static __always_inline __u32 layer_of(const struct packet *packet, struct key *k
 	if (!flow)
 		return 0;
 	is_drawn_again = flow->layer >= settings->layers; /* the number of layers has fallen */
-	if (settings->trigger & ON_GAP && ends_gap(flow, packet)) {
+	if (settings->trigger & ON_GAP &&
+	    ends_gap(flow, settings->gap_us, now_ns(packet->ctx))) {
 		packet->counters->gaps++;
+		is_drawn_again = 1;
+	}
+	if (settings->trigger & ON_BYTES &&
+	    begins_cell(flow, settings->cell_kb, bpf_ntohs(packet->ip->tot_len))) {
+		packet->counters->cells++;
 		is_drawn_again = 1;
 	}
 	/* ON_ECN needs the sequence numbers that events_of() notes */
 	if (settings->trigger & (ON_CUT | ON_ECN | ON_DRAINED) && key->protocol == IPPROTO_TCP &&
 	    key->ports)
-		events = settings->trigger & events_of(flow, packet->ip, packet->end);
+		events = events_of(flow, packet);
 	if (events & ON_CUT)
 		packet->counters->cuts++;
 	if (events & ON_DRAINED)
@@ -279,13 +274,7 @@ static __always_inline void acknowledge(const struct packet *packet)
 	flow = bpf_map_lookup_elem(&flows, &key);
 	if (!flow)
 		return;
-	note_acknowledgement(flow, bpf_ntohl(tcp->ack_seq));
-	if (tcp->syn)
-		return;
-	if (settings->choice == TAKE_LEAST_MARKED)
-		note_echo(&key, flow->layer, tcp->ece);
-	if (settings->trigger & ON_ECN &&
-	    ends_congested_rounds(flow, settings, bpf_ntohl(tcp->ack_seq), tcp->ece)) {
+	if (hear_acknowledgement(&key, flow, settings, bpf_ntohl(tcp->ack_seq), tcp->syn, tcp->ece)) {
 		draw_again(flow, &key);
 		packet->counters->echoes++;
 	}
@@ -331,13 +320,10 @@ SEC("tc")
 int arrive(struct __sk_buff *ctx)
 {
 	struct packet packet;
-	int hears_acknowledgements;
 
 	if (!read_packet(&packet, ctx))
 		return TC_ACT_UNSPEC;
-	hears_acknowledgements = packet.settings->trigger & (ON_ECN | ON_DRAINED) ||
-				 packet.settings->choice == TAKE_LEAST_MARKED;
-	if (packet.ip->protocol == IPPROTO_TCP && hears_acknowledgements)
+	if (packet.ip->protocol == IPPROTO_TCP && hears_acknowledgements(packet.settings))
 		acknowledge(&packet);
 	if (packet.ip->protocol == IPPROTO_ICMP)
 		restore_quoted(&packet);

@@ -12,7 +12,6 @@ import numpy as np
 from weft.daemons.core import registry
 from weft.daemons.core.scheme import DAR, RoutedPath
 from weft.daemons.fatpaths import scheme as fatpaths
-from weft.daemons.fatpaths.scheme import Trigger
 from weft.testbed.packets.network import NextHops, TcpLayers, layered, routed, shortest
 from weft.topologies.core.topology import Topology
 
@@ -41,13 +40,8 @@ class Forwarding(NamedTuple):
         """Return how simulated hosts of TCP choose layers; None without layers."""
         if not self.settings:
             return None
-        trigger = self.settings["trigger"]
-        return TcpLayers(
-            random_start=self.settings["start"] > 0,
-            on_cut=bool(trigger & Trigger.CUT),
-            on_gap=bool(trigger & Trigger.GAP),
-            gap_us=self.settings["gap_us"],
-        )
+        names = (name for name, _ in TcpLayers._fields_)
+        return TcpLayers(*(self.settings[name] for name in names))
 
 
 def forwarding(topology: Topology, spec: str, degraded: Collection[int] = ()) -> Forwarding:
@@ -76,7 +70,7 @@ def check_forwarding(
 ) -> None:
     """Raise ValueError unless simulated nodes carry the scheme `spec` on `topology`.
 
-    transport: of hosts, which may lack a scheme's choice of layers; "" is not checked.
+    transport: of hosts; "plain" has no choice of layers, "" is not checked.
     daemons: True if the scheme's daemons run beside the packets.
     """
     scheme, options = registry.checked(topology, spec)
@@ -86,19 +80,8 @@ def check_forwarding(
         raise ValueError(
             f"simulated switches do not run {spec}, which reads what daemons write; {advice}"
         )
-    if rule and rule.hosts and transport == "tcp":
-        check_layers(rule.hosts)
     if rule and rule.hosts and transport == "plain":
         raise ValueError("hosts without a transport choose no layers")
-
-
-def check_layers(hosts: Mapping[str, int]) -> None:
-    """Raise ValueError for a choice of layers that simulated hosts of TCP do not have."""
-    if hosts["trigger"] not in (Trigger.CUT, Trigger.GAP) or hosts["start"] > 1 or hosts["choice"]:
-        raise ValueError(
-            "simulated hosts of TCP take fatpaths with trigger=cut or trigger=gap, start=first or "
-            "start=random, and choice=random"
-        )
 
 
 class FlowRoutes:

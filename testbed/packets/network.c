@@ -23,6 +23,8 @@
 #define TTL 64 /* of a packet, as Linux sends it */
 #define ROOM_FRAME 64 /* bytes of a frame that says pause, go on, or credits */
 #define UDP 17
+#define ETHERNET_HEADER 14
+#define PAIRS_OF_A_HOST 16 /* that it remembers apart from others, about */
 
 /* Kinds of events, in their order at one instant: a port is idle, a frame arrives, a sender learns of
  * room behind its link, a deadline of a host or of an end of TCP, a message begins.  The first three are
@@ -157,6 +159,12 @@ struct flowlet_entry {
 	uint32_t candidate;
 };
 
+/* What a host remembers of another: flows so far, and the marks of each layer.  As in layers.bpf.c pairs
+ * whose hashes are equal share it. */
+struct pair_memory {
+	uint32_t turn, marks[LAYERS];
+};
+
 /* A route that a node has looked up, valid for this version of the node.
  *
  * end: 2 * message, 1 more for answers. */
@@ -178,7 +186,9 @@ struct room {
 struct packet_network {
 	struct packet_wiring wiring;
 	struct tcp_parameters tcp;
-	struct packet_layers layers;
+	struct settings layers; /* of TCP's hosts */
+	struct pair_memory *pairs; /* 0 if hosts remember nothing of them */
+	uint32_t n_pairs; /* a power of two */
 	struct stream_parameters stream;
 	struct source *sources; /* hosts; 0 with a transport */
 	int is_tcp;
@@ -250,11 +260,12 @@ static double random_fraction(struct packet_network *n)
 	return (random_bits(n) >> 11) * 0x1p-53;
 }
 
+/* context: what hosts remember of a pair, 0 if nothing. */
 static __u32 *marks_of(void *context, __u32 layer)
 {
-	(void)context;
-	(void)layer;
-	return 0;
+	struct pair_memory *memory = context;
+
+	return memory ? &memory->marks[layer] : 0;
 }
 
 /* `subject`: port, frame, host or message; `place`: node at which a frame arrives, or end of TCP. */
@@ -983,22 +994,47 @@ static void receive_packet(struct packet_network *n, const struct frame *frame)
 
 /* TCP. */
 
-/* Return the layer of a segment, as a host's program chooses it (layers.bpf.c, layer_of). */
-static uint8_t layer_of(struct packet_network *n, struct flow *choice,
-			const struct tcp_segment *segment)
+static struct pair_memory *pair_of(const struct packet_network *n, uint32_t src, uint32_t dst)
 {
-	struct settings settings = { .layers = n->wiring.layers };
-	uint32_t first = segment->kind == TCP_SYN ? 0 : segment->sequence + 1;
-	int is_data = segment->kind == TCP_DATA || segment->kind == TCP_SYN, again;
+	return n->pairs ? &n->pairs[mix(mix(0, src), dst) & (n->n_pairs - 1)] : 0;
+}
 
-	if (settings.layers < 2)
+/* Let an end of a flow leave its layer. */
+static void draw_layer(struct packet_network *n, struct flow *choice, struct pair_memory *pair)
+{
+	choice->layer = next_layer(pair, &n->layers, choice->layer, random_bits(n));
+}
+
+/* Choose the first layer of an end of a flow, as a host's program does (layers.bpf.c, new_flow). */
+static struct flow first_choice(struct packet_network *n, struct pair_memory *pair)
+{
+	struct flow choice = { .last_ns = n->now };
+
+	if (n->layers.layers > 1 && n->layers.start == START_RANDOM)
+		choice.layer = next_layer(pair, &n->layers, LAYERS, random_bits(n));
+	else if (n->layers.layers > 1 && n->layers.start == START_IN_TURN)
+		choice.layer = pair->turn++ % n->layers.layers;
+	return choice;
+}
+
+/* Return the layer of a segment, as a host's program chooses it (layers.bpf.c, layer_of). */
+static uint8_t layer_of(struct packet_network *n, struct flow *choice, struct pair_memory *pair,
+			const struct tcp_segment *segment, uint32_t length_bytes)
+{
+	const struct settings *settings = &n->layers;
+	uint32_t first = segment->kind == TCP_SYN ? 0 : segment->sequence + 1;
+	int is_data = segment->kind == TCP_DATA || segment->kind == TCP_SYN, again = 0;
+
+	if (settings->layers < 2)
 		return 0;
-	again = n->layers.on_gap && n->now - choice->last_ns > n->layers.gap_us * 1000ull;
-	choice->last_ns = n->now;
-	if (n->layers.on_cut && is_data && shows_cut(choice, first, first + 1, segment->reduced))
-		again = 1;
+	if (settings->trigger & ON_GAP)
+		again = ends_gap(choice, settings->gap_us, n->now);
+	if (settings->trigger & ON_BYTES)
+		again |= begins_cell(choice, settings->cell_kb, length_bytes - ETHERNET_HEADER);
+	if (is_data && settings->trigger & (ON_CUT | ON_ECN | ON_DRAINED))
+		again |= events_shown(choice, settings, first, first + 1, segment->reduced) != 0;
 	if (again)
-		choice->layer = next_layer(n, &settings, choice->layer, random_bits(n));
+		draw_layer(n, choice, pair);
 	return choice->layer;
 }
 
@@ -1008,17 +1044,15 @@ static int emit_segment(struct packet_network *n, uint32_t number, uint32_t end,
 {
 	struct message *m = &n->messages[number];
 	uint32_t index = new_frame(n), host = end == SENDER ? m->src : m->dst;
+	uint32_t peer = end == SENDER ? m->dst : m->src, length_bytes;
 
 	if (index == NONE)
 		return 0;
 	segment->flow = number;
-	segment->layer = layer_of(n, &m->choices[end], segment);
-	*frame_at(n, index) = (struct frame){
-		.segment = *segment,
-		.src = host,
-		.dst = end == SENDER ? m->dst : m->src,
-	};
-	n->places[index].length_bytes = tcp_frame_bytes(m->tcp, segment);
+	length_bytes = tcp_frame_bytes(m->tcp, segment);
+	segment->layer = layer_of(n, &m->choices[end], pair_of(n, host, peer), segment, length_bytes);
+	*frame_at(n, index) = (struct frame){ .segment = *segment, .src = host, .dst = peer };
+	n->places[index].length_bytes = length_bytes;
 	return depart(n, number, end, index);
 }
 
@@ -1087,7 +1121,6 @@ static uint64_t handshake_ns(struct packet_network *n, uint32_t number)
 static void open_connection(struct packet_network *n, uint32_t number)
 {
 	struct message *m = &n->messages[number];
-	struct settings settings = { .layers = n->wiring.layers };
 
 	m->wakes[SENDER] = m->wakes[RECEIVER] = TCP_NEVER;
 	m->last = m->undelivered = m->unfinished = NONE;
@@ -1096,11 +1129,8 @@ static void open_connection(struct packet_network *n, uint32_t number)
 		n->error = -ENOMEM;
 		return;
 	}
-	for (uint32_t end = SENDER; end <= RECEIVER; end++) {
-		m->choices[end] = (struct flow){ .last_ns = n->now };
-		if (n->layers.random_start && settings.layers > 1)
-			m->choices[end].layer = next_layer(n, &settings, LAYERS, random_bits(n));
-	}
+	m->choices[SENDER] = first_choice(n, pair_of(n, m->src, m->dst));
+	m->choices[RECEIVER] = first_choice(n, pair_of(n, m->dst, m->src));
 	if (n->tcp.one_message)
 		tcp_open(m->tcp, n->now, handshake_ns(n, number));
 }
@@ -1136,6 +1166,20 @@ static void end_messages(struct packet_network *n, uint32_t *first, uint32_t end
 	}
 }
 
+/* Let the host that sends a flow learn from an acknowledgement (layers.bpf.c, acknowledge). */
+static void take_acknowledgement(struct packet_network *n, struct message *m,
+				 const struct tcp_segment *segment)
+{
+	struct pair_memory *pair;
+
+	if (n->layers.layers < 2 || !hears_acknowledgements(&n->layers))
+		return;
+	pair = pair_of(n, m->src, m->dst);
+	if (hear_acknowledgement(pair, &m->choices[SENDER], &n->layers, segment->sequence + 1,
+				 segment->kind == TCP_SYN_ACK, segment->congested))
+		draw_layer(n, &m->choices[SENDER], pair);
+}
+
 static void receive_segment(struct packet_network *n, uint32_t host,
 			    const struct tcp_segment *segment)
 {
@@ -1143,6 +1187,7 @@ static void receive_segment(struct packet_network *n, uint32_t host,
 	struct tcp_segment answer;
 
 	if (host == m->src) {
+		take_acknowledgement(n, m, segment);
 		tcp_answered(m->tcp, n->now, segment);
 		end_messages(n, &m->unfinished, tcp_acknowledged(m->tcp), NDP_FINISHED);
 		transmit(n, segment->flow);
@@ -1842,6 +1887,18 @@ static int make_flowlets(struct packet_network *n)
 	return n->flowlets != 0;
 }
 
+/* Make what hosts remember of each other for their choice of layers; 0 without memory. */
+static int make_pairs(struct packet_network *n)
+{
+	if (n->layers.start != START_IN_TURN && n->layers.choice != TAKE_LEAST_MARKED)
+		return 1;
+	n->n_pairs = 1;
+	while (n->n_pairs < PAIRS_OF_A_HOST * n->wiring.n_hosts)
+		n->n_pairs *= 2;
+	n->pairs = calloc(n->n_pairs, sizeof(*n->pairs));
+	return n->pairs != 0;
+}
+
 /* Make hosts without a transport; 0 without memory. */
 static int make_sources(struct packet_network *n, const struct stream_parameters *stream)
 {
@@ -1892,7 +1949,16 @@ struct packet_network *packet_network_new(const struct packet_wiring *wiring,
 	n->is_tcp = tcp != 0;
 	if (tcp) {
 		n->tcp = *tcp;
-		n->layers = *layers;
+		n->layers = (struct settings){
+			.layers = wiring->layers,
+			.trigger = layers->trigger,
+			.gap_us = layers->gap_us,
+			.cell_kb = layers->cell_kb,
+			.start = layers->start,
+			.choice = layers->choice,
+			.ecn_percent = layers->ecn_percent,
+			.ecn_rounds = layers->ecn_rounds,
+		};
 	}
 	n->free_frame = NONE;
 	events_init(&n->events);
@@ -1902,7 +1968,7 @@ struct packet_network *packet_network_new(const struct packet_wiring *wiring,
 	n->endpoints = calloc(wiring->n_hosts, sizeof(*n->endpoints));
 	n->wakes = calloc(wiring->n_hosts, sizeof(*n->wakes));
 	if (!n->ports || !n->last_switch || !n->memories || !n->endpoints || !n->wakes ||
-	    !make_flowlets(n) || !make_sources(n, stream) || !make_flow_table(n, nodes, n_ports)) {
+	    !make_flowlets(n) || !make_pairs(n) || !make_sources(n, stream) || !make_flow_table(n, nodes, n_ports)) {
 		packet_network_free(n);
 		return 0;
 	}
@@ -1937,6 +2003,7 @@ void packet_network_free(struct packet_network *n)
 	free(n->last_switch);
 	free(n->memories);
 	free(n->flowlets);
+	free(n->pairs);
 	free(n->endpoints);
 	free(n->wakes);
 	events_free(&n->events);

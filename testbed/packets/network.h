@@ -111,10 +111,10 @@ struct packet_wiring {
 	packet_choose *choose;
 };
 
-/* Layers of TCP's hosts: first layer of a flow, 0 or at random; a packet after a gap, or after a
- * cut of the window, goes by another (../data_plane/layer_choice.h). */
+/* How TCP's hosts choose layers: those of struct settings in ../data_plane/layer_choice.h that are for
+ * flows. */
 struct packet_layers {
-	uint32_t random_start, on_cut, on_gap, gap_us;
+	uint32_t trigger, gap_us, cell_kb, start, choice, ecn_percent, ecn_rounds;
 };
 
 /* waited_ns: time in which a frame could not be sent, because there was no room behind the link.

@@ -106,17 +106,23 @@ class TcpParameters(Structure):
 
 
 class TcpLayers(Structure):
-    """Choice of layers by TCP's hosts: struct packet_layers.
+    """Choice of layers by TCP's hosts: struct packet_layers, with the names of fatpaths' parameters.
 
-    random_start: 1 if a flow's first layer is random, 0 for layer 0.
-    on_cut, on_gap: 1 if a flow takes another layer after a cut of its window, or a gap.
+    trigger: events of daemons/fatpaths/scheme.py after which a flow takes another layer.
+    start, choice: numbers of the words of those parameters.
     """
 
-    _fields_ = (
-        ("random_start", c_uint32),
-        ("on_cut", c_uint32),
-        ("on_gap", c_uint32),
-        ("gap_us", c_uint32),
+    _fields_ = tuple(
+        (name, c_uint32)
+        for name in (
+            "trigger",
+            "gap_us",
+            "cell_kb",
+            "start",
+            "choice",
+            "ecn_percent",
+            "ecn_rounds",
+        )
     )
 
 

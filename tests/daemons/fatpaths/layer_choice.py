@@ -10,6 +10,8 @@ flowlet ends at one of these events, or when an ICMP error reports a broken path
           packet is a tail-loss probe (RFC 8985, section 7), which cuts no window.
     drained  all that the flow has sent is acknowledged (Flowcut), so that no packet of it can be
           overtaken by the next one
+    bytes  the flow has sent a cell of cell_kb (Presto); a packet that is too long for the rest of a
+          cell begins the next one
     ecn   as Linux' tcp_plb: in each of ecn_rounds rounds, each a window of packets, at least
           ecn_percent of the acknowledgements carry ECN echoes
 
@@ -43,6 +45,7 @@ class Choice(IntEnum):
 
     RANDOM = 0
     LEAST = 1
+    TURN = 2
 
 
 @dataclass
@@ -59,6 +62,7 @@ class LayerFlowState:
     acks: int = 0
     echoes: int = 0
     rounds: int = 0
+    bytes: int = 0
 
 
 def comes_before(a: int, b: int) -> bool:
@@ -105,6 +109,13 @@ def shows_cut(flow: LayerFlowState, seq: int, end: int, reduced: bool) -> bool:
 def is_drained(flow: LayerFlowState) -> bool:
     """Return True if all that the flow has sent is acknowledged."""
     return flow.known and not comes_before(flow.acked, flow.next_seq)
+
+
+def begins_cell(flow: LayerFlowState, cell_kb: int, length: int) -> bool:
+    """Return True if a packet of `length` bytes begins another cell of its flow."""
+    is_too_long = flow.bytes + length > 1000 * cell_kb
+    flow.bytes = length + (0 if is_too_long else flow.bytes)
+    return is_too_long
 
 
 def note_acknowledgement(flow: LayerFlowState, ack: int) -> None:
@@ -169,4 +180,6 @@ def next_layer(
         return least_marked(marks, layers, left, word)
     if left >= layers or layers == 1:
         return below(word, layers)
+    if choice == Choice.TURN:
+        return (left + 1) % layers
     return another(left, word, layers)

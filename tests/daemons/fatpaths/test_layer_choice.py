@@ -3,6 +3,7 @@
 import ctypes
 import random
 import subprocess
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from tests.daemons.fatpaths import layer_choice
 from tests.daemons.fatpaths.layer_choice import (
     Choice,
     LayerFlowState,
+    begins_cell,
     comes_before,
     ends_congested_rounds,
     ends_gap,
@@ -33,6 +35,7 @@ int c_rounds(struct flow *flow, __u32 ack, int echo, __u32 percent, __u32 rounds
   return ends_congested_rounds(flow, &set, ack, echo); }
 void c_acknowledge(struct flow *flow, __u32 ack) { note_acknowledgement(flow, ack); }
 int c_drained(struct flow *flow) { return is_drained(flow); }
+int c_cell(struct flow *flow, __u32 cell_kb, __u32 bytes) { return begins_cell(flow, cell_kb, bytes); }
 void c_note(__u32 *marks, __u32 layer, int echo) { note_echo(marks, layer, echo); }
 __u32 c_next(__u32 *marks, __u32 word, __u32 layers, __u32 left, __u32 choice)
 { struct settings set = { .layers = layers, .choice = choice };
@@ -56,7 +59,7 @@ WRAP = (1 << 32) - 3000
 class FlowInC(ctypes.Structure):
     _fields_ = (
         ("last_ns", ctypes.c_uint64),
-        *((name, ctypes.c_uint32) for name in (*FIELDS, "draws")),
+        *((name, ctypes.c_uint32) for name in (*FIELDS, "draws", "bytes")),
     )
 
 
@@ -203,7 +206,8 @@ def test_a_flow_that_leaves_a_layer_never_draws_it(choice):
     words = random.Random(1)
     for left in range(9):
         drawn = {next_layer(choice, [0] * 9, 9, left, words.getrandbits(32)) for _ in range(400)}
-        assert drawn == set(range(9)) - {left}
+        others = set(range(9)) - {left}
+        assert drawn == ({(left + 1) % 9} if choice == Choice.TURN else others)
     assert next_layer(choice, [0], 1, 0, words.getrandbits(32)) == 0
 
 
@@ -251,6 +255,22 @@ def test_c_and_python_see_the_same_cuts_and_rounds(library):
     assert min(seen) > 300
 
 
+@given(
+    st.integers(1, 100), st.lists(st.integers(1, 65_535), max_size=60)
+)
+def test_no_cell_is_longer_than_its_size_and_c_sees_the_same(library, cell_kb, lengths):
+    flow, theirs, cells = LayerFlowState(), FlowInC(), [[]]
+    for length in lengths:
+        begins = begins_cell(flow, cell_kb, length)
+        assert begins == library.c_cell(ctypes.byref(theirs), cell_kb, length)
+        if begins:
+            cells.append([])
+        cells[-1].append(length)
+    most = 1000 * cell_kb
+    assert all(sum(cell) <= most for cell in cells if len(cell) > 1)
+    assert all(sum(cell) + after[0] > most for cell, after in pairwise(cells))
+
+
 def test_c_and_python_take_the_same_layers(library):
     for seed in range(400):
         draw = random.Random(seed)
@@ -261,8 +281,8 @@ def test_c_and_python_take_the_same_layers(library):
             layer, echo = draw.randrange(layers), draw.random() < 0.5
             note_echo(marks, layer, echo)
             library.c_note(theirs, layer, echo)
-            choice, word = draw.randrange(2), draw.getrandbits(32)
+            choice, word = draw.choice(tuple(Choice)), draw.getrandbits(32)
             left = draw.choice([layer, layers, 64])
-            taken = next_layer(Choice(choice), marks, layers, left, word)
+            taken = next_layer(choice, marks, layers, left, word)
             assert taken == library.c_next(theirs, word, layers, left, choice)
             assert marks == list(theirs)

@@ -148,7 +148,6 @@ def test_the_recorded_training_step_is_that_of_its_writer() -> None:
         ("graph", {"scheme": "dr"}, "scheme dr runs on server-centric networks"),
         ("graph", {"scheme": "drill"}, "the engine graph has no model of drill; take ecmp"),
         ("graph", {"scheme": "fatpaths"}, "has no model of fatpaths; take trigger=none"),
-        ("packet", {"scheme": "fatpaths"}, "take fatpaths with trigger=cut or trigger=gap"),
         (
             "packet",
             {"topology": "clos:n=4,r=4,m=4", "scheme": "dar"},

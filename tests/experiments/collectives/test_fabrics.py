@@ -136,7 +136,6 @@ def test_no_packet_takes_a_link_that_is_known_to_have_failed(scheme: str) -> Non
         ({"sizes": "fixed:bytes=1000000000000"}, "frames take too long"),
         ({"seconds": 10, "load_fraction": 1, "rate_mbps": 100_000}, "frames take too long"),
         ({"traffic": "wurst"}, "wurst"),
-        ({"transport": "tcp", "scheme": "fatpaths:trigger=drained"}, "trigger=cut or trigger=gap"),
     ],
 )
 def test_what_cannot_be_simulated_is_refused(values: dict[str, object], reason: str) -> None:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.daemons.fatpaths import layers
+from weft.daemons.fatpaths.scheme import Trigger
 from weft.daemons.transport.results import Delivered
 from weft.testbed.packets import network as packets
 from weft.testbed.packets.network import (
@@ -25,6 +26,8 @@ from weft.testbed.packets.network import (
     TcpParameters,
 )
 from weft.topologies import build
+
+from tests.daemons.fatpaths.layer_choice import Choice, Start
 
 RATE_BPS, FRAME_BYTES, HEADER_BYTES = 10**10, 9_000, 66
 JIFFY_NS, SECOND_NS = 1_000_000, 10**9
@@ -46,16 +49,21 @@ def network(
     one_message: bool = False,
     rto_min_ns: int = RTO_MIN_NS,
     recovery: int = RACK,
+    slow_link: int | None = None,
 ) -> PacketNetwork:
     topology = build(spec)
-    link = PacketLink(
-        rate_bps=RATE_BPS,
-        delay_ns=delay_ns,
-        trim_bytes=0,
-        header_bytes=0,
-        queue_packets=queue_packets,
-        mark_packets=mark_packets,
-    )
+    kinds = [
+        PacketLink(
+            rate_bps=rate_bps,
+            delay_ns=delay_ns,
+            trim_bytes=0,
+            header_bytes=0,
+            queue_packets=queue_packets,
+            mark_packets=mark_packets,
+        )
+        for rate_bps in (RATE_BPS, RATE_BPS // 10)
+    ]
+    links = packets.Links(kinds, (np.arange(len(topology.links)) == slow_link).astype(np.int64))
     tcp = TcpParameters(
         jiffy_ns=min(JIFFY_NS, rto_min_ns),
         rto_min_ns=rto_min_ns,
@@ -65,7 +73,7 @@ def network(
         recovery=recovery,
     )
     hops = next_hops or packets.shortest(topology, HASH)
-    return PacketNetwork(topology, link, tcp, hops, seed, layers=tcp_layers, path=path)
+    return PacketNetwork(topology, links, tcp, hops, seed, layers=tcp_layers, path=path)
 
 
 def ideal_ns(size_bytes: int) -> float:
@@ -159,21 +167,107 @@ def test_a_cut_moves_a_flow_to_another_layer(compiled: Path) -> None:
     """Four flows leave one router for one other; on layer 0 they share a single link."""
     hops = random_layers("slimfly:q=5,p=4", 7)
     ends = {}
-    for on_cut in (0, 1):
+    for trigger in (Trigger.NONE, Trigger.CUT, Trigger.ECN):
         net = network(
             "slimfly:q=5,p=4",
             compiled,
             ecn=CLASSIC_ECN,
             mark_packets=33,
             next_hops=hops,
-            tcp_layers=TcpLayers(on_cut=on_cut),
+            tcp_layers=TcpLayers(trigger=trigger, ecn_percent=10, ecn_rounds=1),
         )
         for host in range(4):
             net.send(0, 8 + host, 88 + host, host, 5_000_000)
         net.run_until(SECOND_NS)
         assert len(net.delivered) == 4
-        ends[on_cut] = np.mean([event.at_ns for _, event in net.delivered])
-    assert ends[1] < 0.8 * ends[0]
+        ends[trigger] = np.mean([event.at_ns for _, event in net.delivered])
+    assert max(ends[Trigger.CUT], ends[Trigger.ECN]) < 0.8 * ends[Trigger.NONE]
+
+
+SPINES = "clos:n=4,r=2,m=4"
+
+
+def layers_over_spines() -> packets.NextHops:
+    """Return layers of SPINES: layer i leads from one leaf to the other over spine i."""
+    table = np.zeros((4, 6, 6), dtype=np.int32)  # leaves are the routers 0 and 1
+    table[:, 2:, :2] = np.arange(2, 6)[:, None]
+    table[:, :2, 2:] = np.arange(2)[:, None]
+    for layer in range(4):
+        table[layer, 0, 1] = table[layer, 1, 0] = 2 + layer
+    return packets.layered(build(SPINES), table)
+
+
+def over_spines(path: Path, tcp_layers: TcpLayers, slow_link: int | None = None) -> PacketNetwork:
+    return network(
+        SPINES,
+        path,
+        ecn=CLASSIC_ECN,
+        mark_packets=0 if slow_link is None else 5,
+        next_hops=layers_over_spines(),
+        tcp_layers=tcp_layers,
+        queue_packets=10**6,
+        one_message=True,
+        slow_link=slow_link,
+    )
+
+
+def frames_to_spines(net: PacketNetwork) -> list[int]:
+    """Return how many frames the first leaf has sent to each spine."""
+    return [port.frames for port in net.port_counters()[12:16]]
+
+
+def test_a_flow_takes_layers_in_turn_after_each_cell(compiled: Path) -> None:
+    """Seven packets of 8,986 bytes behind Ethernet are in a cell of 64 kB."""
+    net = over_spines(
+        compiled, TcpLayers(trigger=Trigger.BYTES, cell_kb=64, choice=Choice.TURN)
+    )
+    net.send(0, 0, 4, 0, 59 * PAYLOAD_BYTES)
+    net.run_until(SECOND_NS)
+    assert frames_to_spines(net) == [17, 14, 14, 14]
+
+
+def test_flows_of_a_pair_begin_in_layers_in_turn(compiled: Path) -> None:
+    net = over_spines(compiled, TcpLayers(start=Start.TURN))
+    for flow, (src, dst) in enumerate([*[(0, 4)] * 6, (1, 4), (0, 5)]):
+        net.send(flow * JIFFY_NS, src, dst, flow, 1)
+    net.run_until(SECOND_NS)
+    assert frames_to_spines(net) == [4, 2, 1, 1]
+
+
+def test_the_least_marked_layer_is_not_the_one_over_a_slow_link(compiled: Path) -> None:
+    """One flow at a time, which draws another layer after each cell; spine 0 is slow."""
+    frames = {}
+    for choice in (Choice.RANDOM, Choice.LEAST):
+        moves = TcpLayers(trigger=Trigger.BYTES, cell_kb=64, choice=choice, start=Start.RANDOM)
+        net = over_spines(compiled, moves, slow_link=12)
+        for flow in range(20):
+            net.send(flow * 10 * JIFFY_NS, 0, 4, flow, 2_000_000)
+        net.run_until(SECOND_NS)
+        assert len(net.delivered) == 20
+        frames[choice] = np.array(frames_to_spines(net)) / sum(frames_to_spines(net))
+    assert abs(frames[Choice.RANDOM] - 0.25).max() < 0.05
+    assert frames[Choice.LEAST][0] < 0.6 * frames[Choice.RANDOM][0]
+
+
+@pytest.mark.parametrize(
+    "packets", [20_000, pytest.param(10**6, marks=pytest.mark.slow)], ids=["few", "many"]
+)
+def test_a_drained_flow_overtakes_itself_never(packets: int, compiled: Path) -> None:
+    """Flowcut, beside cells, whose packets do: hosts send at random times to the other leaf's."""
+    late, number = {}, packets // 50
+    for trigger in (Trigger.BYTES, Trigger.DRAINED):
+        net = over_spines(compiled, TcpLayers(trigger=trigger, cell_kb=30, start=Start.RANDOM))
+        generator = np.random.default_rng(1)
+        for flow in range(number):
+            src, dst = generator.integers(4, size=2)
+            at_ns = int(generator.integers(200_000 * number))
+            net.send(at_ns, src, 4 + dst, flow, 50 * PAYLOAD_BYTES)
+        net.run_until(100 * SECOND_NS)
+        assert len(net.delivered) == number
+        assert total(net, "sent") >= packets
+        late[trigger] = total(net, "late")
+    assert late[Trigger.BYTES] > 100
+    assert late[Trigger.DRAINED] == total(net, "retransmissions") == 0
 
 
 def ends_of_two(path: Path, pause_ns: int, *, connection: int) -> list[int]:
@@ -264,7 +358,7 @@ def test_no_flow_stands_still_after_losses_that_were_none(
         ecn=CLASSIC_ECN,
         mark_packets=33,
         next_hops=random_layers(spec, 3),
-        tcp_layers=TcpLayers(on_cut=1),
+        tcp_layers=TcpLayers(trigger=Trigger.CUT),
         one_message=True,
         rto_min_ns=200_000,
         recovery=recovery,
