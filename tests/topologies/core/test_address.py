@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.topologies import build
-from weft.topologies.core.address import AddressLayout, FabricNaming, Prefix, dotted
+from weft.topologies.core.address import AddressLayout, FabricNaming, Prefix, Tier, dotted
 from weft.topologies.recursive.ccrdn import BETA_DCELL, DCELL, FICONN, Ccrdn, CcrdnNaming
 
 NETWORKS = [
@@ -140,6 +140,12 @@ def test_what_has_no_address():
         (dcell := build("dcell:n=4,k=1")).naming.address(dcell.servers)
     highest = build("fattree:n=15,d=1").naming
     assert dotted(highest.address(highest.node("c0"))) == "172.31.0.0"
+    wide = FabricNaming([2], [Tier("r", (70_000,))])
+    assert (
+        dotted(FabricNaming([2], [Tier("r", (1 << 16,))]).address(2 + 65_535)) == "172.17.255.255"
+    )
+    with pytest.raises(ValueError, match=r"need 17 bits of address; 172\.17\.0\.0/16 has 16"):
+        wide.address(2)
     deep = build("fattree:n=17,d=1").naming
     with pytest.raises(ValueError, match="room for 15 tiers"):
         deep.address(deep.node("c0"))
