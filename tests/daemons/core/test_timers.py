@@ -1,7 +1,10 @@
 """The token bucket and the retransmission timer."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from weft.daemons.core.capabilities import FlowPlacement
 from weft.daemons.core.timers import RtoEstimator, TokenBucket
 
 
@@ -33,6 +36,16 @@ def test_when_the_next_is_there():
     assert bucket.free_s == 10.25
     assert not bucket.take(10.24)
     assert bucket.take(10.25)
+
+
+@given(st.floats(0, 1e4), st.sampled_from([0.01, 0.5, 3.0]), st.floats(0.01, 1))
+def test_reports_of_flows_come_once_a_period_at_its_fraction(now, period_s, phase_fraction):
+    placement = FlowPlacement(period_s, phase_fraction, idle_s=1.0)
+    next_s = placement.next_s(now)
+    assert -2e-6 < (next_s - now) / period_s - 1e-6 <= 1 + 1e-6
+    assert placement.turn(next_s) == placement.turn(now) + 1
+    fraction = next_s / period_s - phase_fraction
+    assert fraction == pytest.approx(round(fraction), abs=1e-6)
 
 
 def estimated_wait_s(*took_s, least_s=0.01, most_s=1.0):
