@@ -237,8 +237,7 @@ class Database:
         """Jump past the sequence number of an advertisement in our name that is not ours."""
         sequence = advertisement.sequence
         own = self.entries.get(self.node)
-        same_number = own is not None and sequence == own.sequence
-        altered = same_number and own is not None and advertisement.links != own.links
+        altered = own and sequence == own.sequence and advertisement.links != own.links
         if sequence > self._sequence or altered:
             self._sequence = sequence
             self._stale = True

@@ -244,13 +244,20 @@ def test_a_summary_is_answered_by_its_target_with_what_it_lacks():
 
 
 @pytest.mark.parametrize("heard_by", [1, 2, 3])
-def test_of_two_advertisements_with_one_number_all_keep_one_until_the_origin_contradicts(heard_by):
-    """A bit has flipped: the nodes hold other links of node 0 under one sequence number."""
+@pytest.mark.parametrize("preferred", [True, False])
+def test_of_two_advertisements_with_one_number_all_keep_one_until_the_origin_contradicts(
+    preferred, heard_by
+):
+    """A bit has flipped: the nodes hold other links of node 0 under one sequence number.
+
+    All keep those with the greater check.
+    """
     web = Web(LINE)
     web.join_all()
     web.run_for(0.5)
     before = web.nodes[0].entries[0]
-    changed = bytes([*before.links[:-1], before.links[-1] ^ 0x40])
+    flips = [bytes([*before.links[:-1], before.links[-1] ^ 1 << bit]) for bit in range(8)]
+    changed = next(links for links in flips if (crc32(links) > before.check) == preferred)
     web.cut = set(web.wires)  # so that nobody hears of it at once
     flipped = wire.LinkStates(
         heard_by - 1, (wire.Advertisement(0, before.sequence, 9000, changed),)

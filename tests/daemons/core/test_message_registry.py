@@ -149,6 +149,14 @@ def test_requests_of_dar_are(message: dar.Ear) -> None:
     check("dar_ear", dar.encode(message), plain(message))
 
 
+@given(drawn.ears())
+def test_a_node_is_one_of_those_that_there_are(message: dar.Ear) -> None:
+    payload = dar.encode(message)
+    assert dar.decode(payload, message.origin + 1) == message
+    with pytest.raises(wire.MalformedMessage):
+        dar.decode(payload, message.origin)
+
+
 @given(drawn.FLOW_PROBE)
 def test_probes_of_tar_are(message: tar.FlowProbe) -> None:
     check("flow_probe", tar.encode(message), plain(message))

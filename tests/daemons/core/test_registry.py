@@ -196,6 +196,22 @@ def test_every_scheme_says_what_it_is():
             )
 
 
+PROXY = {"pr-gp0", "pr-gpe", "pr-gpi"}
+
+
+@pytest.mark.parametrize(
+    ("promise", "names"),
+    [
+        ("loop_free", {"dr"} | PROXY),
+        ("fixed_path", {"dr", "dfr", "bfs"} | PROXY),
+        ("handles_degraded_links", {"lbsp"}),
+    ],
+)
+def test_a_scheme_promises_no_more_than_its_paper(promise, names):
+    kept = {name for name, registration in schemes().items() if getattr(registration, promise)}
+    assert kept == names
+
+
 def test_what_a_carrier_must_have_is_said_before_and_with_each_node():
     for topology in map(build, NETWORKS):
         for name, registration in schemes().items():

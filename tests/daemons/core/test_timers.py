@@ -1,7 +1,10 @@
 """The token bucket and the retransmission timer."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from weft.daemons.core.capabilities import FlowPlacement
 from weft.daemons.core.timers import RtoEstimator, TokenBucket
 
 
@@ -35,6 +38,16 @@ def test_when_the_next_is_there():
     assert bucket.take(10.25)
 
 
+@given(st.floats(0, 1e4), st.sampled_from([0.01, 0.5, 3.0]), st.floats(0.01, 1))
+def test_reports_of_flows_come_once_a_period_at_its_fraction(now, period_s, phase_fraction):
+    placement = FlowPlacement(period_s, phase_fraction, idle_s=1.0)
+    next_s = placement.next_s(now)
+    assert -2e-6 < (next_s - now) / period_s - 1e-6 <= 1 + 1e-6
+    assert placement.turn(next_s) == placement.turn(now) + 1
+    fraction = next_s / period_s - phase_fraction
+    assert fraction == pytest.approx(round(fraction), abs=1e-6)
+
+
 def estimated_wait_s(*took_s, least_s=0.01, most_s=1.0):
     estimator = RtoEstimator(least_s, most_s)
     for duration_s in took_s:
@@ -50,6 +63,14 @@ def test_one_waits_a_few_times_what_answers_take_less_the_steadier_they_are():
     assert estimated_wait_s(0.1) == 0.1 + 4 * 0.05
     assert 0.1 < estimated_wait_s(*[0.1] * 50) < 0.101
     assert estimated_wait_s(*[0.05, 0.15] * 50) > 0.25
+
+
+def test_the_wait_is_that_of_rfc_6298():
+    """Section 2, by hand: SRTT 0.1 and RTTVAR 0.05; then for 0.2 RTTVAR 3/4 0.05 + 1/4 0.1."""
+    assert estimated_wait_s(0.1, 0.2) == pytest.approx(0.1125 + 4 * 0.0625)
+    deviation_s = 0.75 * 0.0625 + 0.25 * (0.1125 - 0.04)
+    smoothed_s = 0.875 * 0.1125 + 0.125 * 0.04
+    assert estimated_wait_s(0.1, 0.2, 0.04) == pytest.approx(smoothed_s + 4 * deviation_s)
 
 
 def test_the_least_and_the_most_hold():

@@ -121,7 +121,12 @@ def test_advertisements_are_packed_in_order_into_full_messages(advertisements):
     assert all(len(payload) > wire.PAYLOAD_BYTES - longest for payload in payloads[:-1])
 
 
+MOST_ENTRIES = len(decode(next(wire.summaries(1, 2, [(n, 7, n) for n in range(1000)]))).entries)
+
+
 @given(st.sets(st.integers(0, 300) | U32, max_size=300).map(sorted))
+@example([*range(MOST_ENTRIES)])
+@example([*range(2 * MOST_ENTRIES)])
 @example([*range(113)])
 @example([*range(1000)])
 @example([0xFFFFFFFF])

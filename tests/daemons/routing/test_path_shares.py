@@ -2,10 +2,12 @@
 
 import random
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 
 from weft.daemons.core import registry
+from weft.daemons.core.scheme import RoutedPath
 from weft.daemons.routing import selection, updown
 from weft.topologies import build
 from weft.topologies.core.failures import fail_links
@@ -59,8 +61,10 @@ def test_a_share_is_how_often_a_packet_goes_there(seed):
         while path[-1] != dst:
             path.append(draw.choice(updown.next_hops(topology, path[-1])[dst]).node)
         seen[tuple(path)] += 1
-    for path in paths(topology, "rps", src, dst):
+    shares = paths(topology, "rps", src, dst)
+    for path, less in pairwise([*shares, RoutedPath((), 0.0)]):
         assert seen.pop(path.nodes) / count == pytest.approx(path.share, abs=0.04)
+        assert path.share > less.share - 1e-9, "the paths of most packets come first"
     assert not seen
 
 
@@ -76,8 +80,10 @@ def test_one_hash_at_all_switches_polarises_flows(spec):
             hops = updown.next_hops(topology, path[-1])[dst]
             path.append(hops[int(flow * len(hops))].node)
         seen[tuple(path)] += 1
-    for path in paths(topology, "ecmp:seeds=same", src, dst):
+    shares = paths(topology, "ecmp:seeds=same", src, dst)
+    for path, less in pairwise([*shares, RoutedPath((), 0.0)]):
         assert seen.pop(path.nodes) / count == pytest.approx(path.share, abs=0.04)
+        assert path.share > less.share - 1e-9, "the paths of most packets come first"
     assert not seen
 
 

@@ -99,6 +99,7 @@ def test_paths_of_the_same_stretch_are_the_same_through_the_copy(network):
             assert [node for node, key in zip(path, keys, strict=True) if key] == through
             assert len({key for key in keys if key}) == 1
             key = next(key for key in keys if key)
+            assert key == (p, dst // sub)
             # From where it enters, and the link out of it.
             out = path[path.index(through[-1]) + 1]
             assert seen.setdefault((key, through[0]), [*through, out]) == [*through, out]

@@ -1,14 +1,19 @@
 """Endpoints, alone and in twos, in simulated time."""
 
+import re
 import tracemalloc
+from pathlib import Path
 
 import pytest
 
 from tests.daemons.transport.endpoint import Endpoint
 from weft.daemons.transport.packets import Ack, Data, Nack, Pull
 from weft.daemons.transport.parameters import (
+    MOST_INCOMING,
     MOST_INCOMING_OF_PEER,
+    MOST_PACKETS,
     Backoff,
+    LayerChoice,
     Parameters,
     timeout_ns,
 )
@@ -299,6 +304,7 @@ def test_a_message_is_forgotten_after_its_sender_has_given_it_up():
     one.receive(0, 7, packet(0), whole=True)
     poll_until(one, 0, 10**9)
     lifetime_ns = one.parameters.lifetime_ns
+    assert lifetime_ns == (3 + 1) * 16 * one.parameters.timeout_ns
     assert sender.events[0].failed
     assert sent[-1][0] < sender.events[0].at_ns < lifetime_ns
     one.receive(lifetime_ns, 8, packet(0), whole=True)
@@ -333,11 +339,38 @@ def test_a_number_is_used_once():
 
 
 @pytest.mark.parametrize(
-    "name", ["rate_bps", "frame_bytes", "window", "layers", "timeout_ns", "attempts", "burst"]
+    ("name", "least", "most"),
+    [
+        ("rate_bps", 8_000, 10**15),
+        ("frame_bytes", 65, 2**16 - 1),
+        ("window", 1, 2**8 - 1),
+        ("layers", 1, 64),
+        ("timeout_ns", 1, 2**50),
+        ("attempts", 1, 1_000),
+        ("burst", 1, 1_000),
+        ("seed", 0, 2**32 - 1),
+    ],
 )
-def test_parameters_are_checked(name):
-    with pytest.raises(ValueError, match=f"{name} must be"):
-        parameters(**{name: 0})
+def test_parameters_are_checked(name, least, most):
+    for value in (least, most):
+        assert getattr(parameters(**{name: value}), name) == value
+    for value in (least - 1, most + 1):
+        with pytest.raises(ValueError, match=f"{name} must be {least} to {most}, got {value}$"):
+            parameters(**{name: value})
+
+
+def test_limits_and_choices_are_those_of_c():
+    folder = Path(__file__).parents[3] / "testbed" / "traffic"
+    header = (folder / "ndp_machine.h").read_text()
+    limits = re.findall(r"#define NDP_(MOST_\w+) \(1u << (\d+)\)", header)
+    assert {name: 1 << int(bits) for name, bits in limits} == {
+        "MOST_PACKETS": MOST_PACKETS,
+        "MOST_INCOMING": MOST_INCOMING,
+        "MOST_INCOMING_OF_PEER": MOST_INCOMING_OF_PEER,
+    }
+    (names,) = re.findall(r"enum \{ BY_(FLOW, .*) \};", (folder / "packet_layers.h").read_text())
+    assert [choice.name for choice in sorted(LayerChoice)] == names.split(", ")
+    assert sorted(LayerChoice) == list(range(5))
 
 
 @pytest.mark.parametrize(

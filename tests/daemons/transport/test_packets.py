@@ -5,8 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.daemons.transport.packets import (
+    CONTROL,
     HEADER,
     HEADER_BYTES,
+    TRIMMABLE,
+    TRIMMED,
+    TRIMMED_AT_HOST,
     Ack,
     Data,
     MalformedPacket,
@@ -45,6 +49,26 @@ def test_what_is_encoded_is_decoded(packet):
         assert decode(encoded + bytes(packet.own_bytes), 256) == (packet, True)
         with pytest.raises(MalformedPacket, match="bytes of payload"):
             decode(encoded + bytes(packet.own_bytes + 1), 256)
+
+
+@pytest.mark.parametrize(
+    ("packet", "fields"),
+    [
+        (Data(7, 9, 3, 8, 1 << 33, 1450), (1, 3, 8, 7, 9, 1 << 33, 1450)),
+        (Ack(7, 9, 3, 5, congested=True), (2, 3, 1, 7, 9, 5, 0)),
+        (Nack(7, 9, 3, 5, congested=False), (3, 3, 0, 7, 9, 5, 0)),
+        (Pull(7, 3, 5), (4, 3, 0, 7, 0, 5, 0)),
+    ],
+)
+def test_a_packet_has_its_fields_in_order_after_the_magic_byte(packet, fields):
+    widths = (1, 1, 1, 4, 4, 8, 2)
+    encoded = b"n" + b"".join(map(int.to_bytes, fields, widths, ["big"] * len(fields)))
+    assert encode(packet) == encoded
+    assert len(encoded) + 14 + 20 + 8 == 64  # with Ethernet, IPv4 and UDP
+
+
+def test_code_points_are_those_of_local_use_and_of_sai():
+    assert (TRIMMABLE, CONTROL, TRIMMED, TRIMMED_AT_HOST) == (3, 11, 7, 5)
 
 
 @given(st.one_of(data(), ANSWERS), st.integers(1, 64))

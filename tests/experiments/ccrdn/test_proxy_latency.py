@@ -65,6 +65,13 @@ def test_what_cannot_be_is_refused(parameters, says):
     assert str(error.value).startswith(says)
 
 
+def test_hops_without_a_rate_take_time_by_the_real_clock_only():
+    assert EXPERIMENT.plan({}, clock="real").runs
+    assert EXPERIMENT.plan({"rate_mbps": "1000", "delay_us": "5"}, clock="virtual").runs
+    with pytest.raises(ValueError, match=r"--clock virtual\), since a hop takes no time there"):
+        EXPERIMENT.plan({}, clock="virtual")
+
+
 def test_it_is_drawn(tmp_path):
     parts = {
         "stack_us": 9.0,

@@ -31,6 +31,40 @@ def test_the_two_halves_of_the_window_make_the_mean() -> None:
     )
 
 
+def test_the_columns_about_order_are_those_of_the_packets() -> None:
+    """Receiver 0 gets 1 2 5 6 4 and 1 2 3, receiver 1 gets 1 4 2 and 1 2, receiver 2
+    gets 1 2.
+
+    A sender that goes back has sent the jump, and what leaves in two latencies of 6 slots.
+    """
+    received = dar_table.Received(
+        begins=np.array([0.0, 10.0]),
+        packets=np.array([[5, 3, 1], [3, 2, 1]]),
+        latency=np.array([48.0, 30.0, 12.0]),
+        worst_latency=np.array([9.0, 8.0, 6.0]),
+        in_order=np.array([6, 3, 2]),
+        jumps=np.array([1, 1, 0]),
+        jumped=np.array([3, 3, 0]),
+        late=np.array([1, 1, 0]),
+        extent=np.array([2, 2, 0]),
+    )
+    assert dar_table.order_figures(received) == pytest.approx(
+        {
+            "mean_jump_ratio": (3 / 6 + 3 / 3) / 3,
+            "max_jump_ratio": 1.0,
+            "mean_jump_packets": 3.0,
+            "max_jump_packets": 3.0,
+            "go_back_fraction": (6 + 2 * 2 * 6) / 15,
+            "late_fraction": 2 / 15,
+            "mean_extent_packets": 2.0,
+        }
+    )
+    in_order = received._replace(
+        **dict.fromkeys(("jumps", "jumped", "late", "extent"), np.zeros(3, int))
+    )
+    assert set(dar_table.order_figures(in_order).values()) == {0.0}
+
+
 def test_no_destination_gets_more_flows_than_its_permutation_has() -> None:
     """The optimum puts at most n flows over m spines on a link, by the word of the definition."""
     n, r, m = 4, 5, 4

@@ -100,3 +100,5 @@ def test_a_difference_is_significant_in_either_direction_and_noise_is_not(factor
     t = statistics.mean(logarithms) / (statistics.stdev(logarithms) / math.sqrt(len(noise)))
     assert ratio("", "area_bytes", matches).significant == (abs(t) > 3.182) == (factor != 1)
     assert not ratio("", "area_bytes", matches[:1]).significant
+    equal = ratio("", "area_bytes", [(row("dr", 1, 0, 2), row("bfs", 1, 0, 2))] * 3)
+    assert (equal.low, equal.high, equal.significant) == (1, 1, False)

@@ -6,7 +6,9 @@ import re
 import struct
 from pathlib import Path
 
+import numpy as np
 import pytest
+from matplotlib.image import imread
 
 from weft.experiments.ccrdn.page_figures import lettered
 from weft.experiments.report.published import (
@@ -47,6 +49,24 @@ def test_a_figure_is_of_the_rows_of_the_set(figure: PageFigure) -> None:
     assert path.exists() == bool(entries), "make figures"
     if entries:
         assert words_of(path)[SOURCE] == source(entries), "make figures"
+
+
+# difference of a pixel's colour, and the fraction of pixels, which last bits of another processor move
+VISIBLE, MOST_DIFFERENT = 0.1, 0.0005
+
+
+@pytest.mark.parametrize("figure", [*page_figures()], ids=lambda figure: figure.name)
+def test_a_figure_drawn_again_is_the_picture_on_its_page(
+    figure: PageFigure, tmp_path: Path
+) -> None:
+    if path := figure.draw(PUBLISHED, tmp_path):
+        picture = ROOT / "figures" / path.name
+        if words_of(path)["Software"] != words_of(picture)["Software"]:
+            pytest.skip("figures were drawn by another version of matplotlib")
+        ours, theirs = imread(path), imread(picture)
+        assert ours.shape == theirs.shape
+        differ = np.abs(ours - theirs).max(axis=2) > VISIBLE
+        assert differ.mean() < MOST_DIFFERENT, "make figures"
 
 
 def test_figures_have_the_numbers_of_the_paper() -> None:

@@ -197,6 +197,19 @@ def test_a_chosen_figure_of_speed_is_one_that_there_is_once():
             pages.chosen_figures(f"a_hop_of_rewritten_packets: {choice}")
 
 
+def test_writing_the_pages_changes_those_that_are_not_of_the_set(tmp_path):
+    claims_page = "<!-- claims: ccrdn-7 -->\n<!-- end -->\n"
+    texts = {"README.md": "No block.\n", "docs/a.md": claims_page, "docs/deep/b.md": claims_page}
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    changed = [tmp_path / "docs/a.md", tmp_path / "docs/deep/b.md"]
+    assert pages.write(PublishedSet(FOLDER), tmp_path) == changed
+    assert all("| ccrdn-7 |" in path.read_text(encoding="utf-8") for path in changed)
+    assert pages.write(PublishedSet(FOLDER), tmp_path) == []
+    assert (tmp_path / "README.md").read_text(encoding="utf-8") == texts["README.md"]
+
+
 def test_the_gallery_has_every_picture_of_the_papers():
     gallery = page_of("docs/gallery.md")
     for figure in published.page_figures():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -16,6 +18,25 @@ def test_student_s_interval_covers_the_mean_in_95_of_100_samples() -> None:
     intervals = [statistics.mean_and_half_width(sample) for sample in samples]
     covered = [abs(centre) < width for centre, width in intervals]
     assert 0.93 < np.mean(covered) < 0.97
+
+
+@pytest.mark.parametrize("size", range(2, 17))
+def test_the_interval_of_a_sample_holds_95_percent_of_student_s_distribution(size) -> None:
+    """The density is integrated; samples of more than 16 values use its quantile for 16."""
+    sample = np.array([1.0, 3.0] * 20)[:size]
+    error = sample.std(ddof=1) / size**0.5
+    quantile = statistics.mean_and_half_width(sample.tolist())[1] / error
+    freedom, points = size - 1, np.linspace(-quantile, quantile, 200_001)
+    density = (1 + points**2 / freedom) ** (-(freedom + 1) / 2)
+    density *= (
+        math.gamma((freedom + 1) / 2) / math.gamma(freedom / 2) / math.sqrt(freedom * math.pi)
+    )
+    held = np.sum((density[1:] + density[:-1]) / 2 * np.diff(points))
+    assert held == pytest.approx(0.95, abs=1e-4)
+    longer = np.array([1.0, 3.0] * 20)
+    assert statistics.mean_and_half_width(longer.tolist())[1] == pytest.approx(
+        2.131 * longer.std(ddof=1) / 40**0.5
+    )
 
 
 def test_the_standard_error_of_a_whole_population_is_zero() -> None:

@@ -13,7 +13,7 @@ import pytest
 from weft.daemons.core.compiled import compiled
 from weft.daemons.load_balancing.scheme import ChoiceRule
 from weft.experiments.engines.workloads import k_permutation, transpose
-from weft.experiments.ttc import packet_model, ttc_flow, ttc_packet
+from weft.experiments.ttc import fabric_gain, packet_model, ttc_flow, ttc_packet
 from weft.experiments.ttc.fat_tree_links import (
     DRAWS,
     LayeredTreeShape,
@@ -279,6 +279,31 @@ def test_packets_move_as_on_the_graph(ft: LayeredTreeShape, spec: str) -> None:
         assert state.worst[born] == max(latencies, default=0)
     assert are_equal(choices, counted)
     assert state.room == ft.hosts * slots - sum(lengths[-1])
+
+
+def test_lengths_that_are_watched_are_added_and_the_last_class_has_all_longer_ones() -> None:
+    ft = LayeredTreeShape(2, 3)
+    state = packet_model.empty(ft, slots=1, packets=1)
+    state.length[:] = np.arange(len(state.length)) % 7
+    by_layer = state.length.reshape(len(ft.layers), -1)
+    watched = packet_model.nothing_watched(ft, 4)
+    for _ in range(2):
+        packet_model.watch(state, watched)
+    assert watched.total.tolist() == (2 * by_layer.sum(axis=1)).tolist()
+    assert watched.largest.tolist() == by_layer.max(axis=1).tolist()
+    assert watched.histogram.tolist() == [
+        [2 * (lengths == n).sum() for n in range(3)] + [2 * (lengths >= 3).sum()]
+        for lengths in by_layer
+    ]
+
+
+@pytest.mark.parametrize(
+    ("topology", "hosts"),
+    [("clos:n=8,r=2,m=4", 8), ("fattree:k=4,oversubscription=3", 6), ("star:n=5", 5)],
+)
+def test_cross_traffic_leaves_an_edge_switch(topology: str, hosts: int) -> None:
+    run, *_ = fabric_gain.EXPERIMENT.runs({"traffic": "cross", "delay_us": "0"})
+    assert fabric_gain.traffic(run, build(topology)) == f"cross:group={hosts}"
 
 
 def test_a_lonely_packet_takes_a_slot_on_each_link() -> None:

@@ -109,6 +109,7 @@ def test_there_are_no_answers_to_it():
 
 
 LINK = LinkSpec(rate_bps=20 * Mbps, queue_packets=100)
+JUMBO = LinkSpec(rate_bps=20 * Mbps, queue_packets=100, mtu_bytes=9000)
 LABS = [
     Lab(build("fattree:k=4"), link=LINK, own_links={3: LinkSpec(rate_bps=Mbps, queue_packets=9)}),
     Lab(build("clos:n=1,r=2,m=2")),
@@ -132,6 +133,56 @@ def test_a_fabric_that_is_written_is_read_again(lab):
         return {wired.link_name(link): specs(topology, link) for link in range(len(wired.links))}
 
     assert links(again) == links(lab)
+
+
+@pytest.mark.parametrize(
+    ("topology", "commands"),
+    [
+        (
+            "clos:n=1,r=2,m=2",
+            {
+                "h1": ["address add 10.0.1.0/32 dev h1-eth0", "route replace 0.0.0.0/0"],
+                "e0": [
+                    "address add 172.17.0.0/32 dev lo",
+                    "address add 172.16.0.4/31 dev e0-eth1",
+                    "address add 172.16.0.6/31 dev e0-eth2",
+                    "route replace 10.0.0.0/32",
+                ],
+                "c1": [
+                    "address add 172.18.0.1/32 dev lo",
+                    "address add 172.16.0.7/31 dev c1-eth0",
+                    "address add 172.16.0.11/31 dev c1-eth1",
+                ],
+            },
+        ),
+        (
+            "dcell:n=3,k=1",
+            {
+                "w1": [
+                    "link add name w1 type bridge mcast_snooping 0",
+                    *(f"link set dev w1-eth{port} master w1" for port in range(3)),
+                    "link set dev w1 up",
+                ],
+            },
+        ),
+    ],
+)
+def test_a_node_gets_its_addresses_and_what_joins_its_ports(topology, commands):
+    files = containerlab_export.files(Lab(build(topology), link=JUMBO), "lab")
+    for path, text in files.items():
+        if path.endswith("/frr.conf"):
+            lines, hostname = text.splitlines(), f"hostname {path.partition('/')[0]}"
+            defaults = [line for line in lines if line.startswith("frr defaults ")]
+            assert lines[: len(defaults) + 1] == [*defaults, hostname]
+            assert (lines.count(hostname), len(defaults)) == (1, topology.startswith("clos"))
+    written = yaml.safe_load(files["lab.clab.yml"])["topology"]
+    for node, expected in commands.items():
+        lines = [line for line in written["nodes"][node]["exec"] if line.startswith("ip ")]
+        assert [line.partition(" proto")[0] for line in lines] == [
+            f"ip {line}" for line in expected
+        ]
+        assert ("binds" in written["nodes"][node]) == (node[0] in "ec")
+    assert {link["mtu"] for link in written["links"]} == {9000}
 
 
 @pytest.mark.frr

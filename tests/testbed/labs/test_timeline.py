@@ -183,9 +183,12 @@ def test_a_trace_of_mahimahi_becomes_rates(tmp_path):
         (1.1, "degrade", {"rate": slow, "for": 0.1}),
     ]
     assert events[-1].end_s == pytest.approx(1.2)
-    (tmp_path / "trace").write_text("5\n3\n")
-    with pytest.raises(ValueError, match=r"^trace:2: milliseconds, not before the line above"):
-        mahimahi.read(tmp_path / "trace")
+    for wrong in ("3", "1234567890", "-5", "x", ""):
+        (tmp_path / "trace").write_text(f"5\n{wrong}\n123456789\n")
+        with pytest.raises(ValueError, match=r"^trace:2: milliseconds, not before the line above"):
+            mahimahi.read(tmp_path / "trace")
+    (tmp_path / "trace").write_text("5\n123456789\n")
+    assert mahimahi.read(tmp_path / "trace") == [5, 123456789]
     (tmp_path / "trace").write_text("1\n" * mahimahi.MOST_BYTES)
     with pytest.raises(ValueError, match=r"^trace: a trace has at most"):
         mahimahi.read(tmp_path / "trace")

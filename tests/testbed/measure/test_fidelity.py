@@ -4,6 +4,9 @@ import socket
 import struct
 import subprocess
 import sys
+from contextlib import nullcontext
+from dataclasses import fields, replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -15,6 +18,7 @@ from weft.testbed.measure import fidelity, host_load, queues
 from weft.testbed.measure.fidelity import (
     FAIL,
     PASS,
+    THIS,
     WARN,
     Component,
     Fidelity,
@@ -24,8 +28,11 @@ from weft.testbed.measure.fidelity import (
     gap_verdict,
     judged,
 )
+from weft.testbed.measure.port_counters import PortCounters, Snapshot
 from weft.testbed.measure.queues import BUCKETS, BUCKETS_PER_1, Gaps
+from weft.testbed.node_daemon.counters import CounterRow
 from weft.testbed.traffic.iperf import IperfSpec, iperf
+from weft.topologies import build
 from weft.topologies.core.link import LinkSpec, Mbps
 
 LINK = LinkSpec(rate_bps=20 * Mbps, queue_packets=50)
@@ -143,6 +150,167 @@ def windows(percents: dict[int, int]) -> Gaps:
     for percent, count in percents.items():
         histogram[min(percent * BUCKETS_PER_1 // 100, BUCKETS - 1)] += count
     return Gaps(0, 0, 0, 0, 0, 0, 0, tuple(histogram))
+
+
+class Instruments:
+    """Instruments of a healthy run of 10 s on a network with three daemons; a test changes them."""
+
+    def __init__(self, monkeypatch):
+        self.network = SimpleNamespace(
+            topology=build("dcell:n=3,k=1"),
+            identity=SimpleNamespace(id="one", directory=Path("/of/one")),
+            ifindex=lambda node, port: 100 * node + port,
+        )
+        self.load = host_load.HostLoad(5.0, 0, 0.0, 0.0, 7, 100, {})
+        row = CounterRow(
+            **dict.fromkeys([field.name for field in fields(CounterRow)], 0) | {"lateness": ()}
+        )
+        self.rows = {
+            node: replace(row, pid=9, began_ns=1, ticks=50, late_ticks=2) for node in range(3)
+        }
+        self.holders = {"supervisor": 8, "h0": 9, "h1": 9, "h2": 9}
+        self.gaps = {0: windows({100: 1000}), 301: windows({100: 1000})}
+        self.ports = {0: PortCounters(link_drops=4), 301: PortCounters()}
+        self.carrier = {0: 1, 301: 1}
+        monkeypatch.setattr(fidelity, "PortCounterReader", lambda net: nullcontext(self))
+        monkeypatch.setattr(fidelity, "GapMonitor", lambda net: nullcontext(self))
+        monkeypatch.setattr(fidelity, "DaemonCounters", lambda path: Rows(self.rows))
+        monkeypatch.setattr(fidelity.host_load, "read", lambda processes: self.load)
+        monkeypatch.setattr(
+            fidelity.daemon_files, "holder", lambda directory, name: self.holders.get(name)
+        )
+
+    def carrier_changes(self):
+        return dict(self.carrier)
+
+    def snapshot(self):
+        return Snapshot(self.load.at_s, dict(self.ports))
+
+    def read(self):
+        return self.gaps
+
+    def pass_time(self):
+        waits = {THIS: host_load.Waits(10_000_000, 10), "daemon h0": host_load.Waits(9_000_000, 9)}
+        self.load = host_load.HostLoad(15.0, 5_000_000, 20.0, 0.1, 7, 150, waits)
+        self.rows = {node: replace(row, ticks=150) for node, row in self.rows.items()}
+
+    def change_row(self, node, **changed):
+        self.rows[node] = replace(self.rows[node], **changed)
+
+
+class Rows(dict):
+    """Counters of the daemons, as their file has them."""
+
+    def row(self, node):
+        return self[node]
+
+    def close(self):
+        pass
+
+
+def count_drops(it):
+    it.ports = {0: PortCounters(link_drops=6, link_errors=1), 301: PortCounters(control_drops=2)}
+
+
+def fail_a_link(it):
+    count_drops(it)
+    it.carrier[0] += 2
+
+
+def shorten_turns(it):
+    waits = {THIS: host_load.Waits(30_000_000, 10), "daemon h1": host_load.Waits(110_000_000, 10)}
+    it.load = replace(it.load, waits=waits)
+
+
+def restart(it):
+    it.change_row(2, began_ns=2, ticks=20, late_ticks=1, deaths=1, restarts=1)
+
+
+def press(it):
+    it.load = replace(
+        it.load, pressure_us=8_000_000, steal_s=0.4, softnet_dropped=9, softnet_squeezed=250
+    )
+
+
+def exceed_frames(it):
+    it.gaps[301] = replace(it.gaps[301], oversize=3, longest_bytes=9000, packets=70, missed=30)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda it: None, {}),
+        (count_drops, {"unexplained drops": (3, FAIL, "h0-eth0")}),
+        (fail_a_link, {"unexplained drops": (2, FAIL, "h3-eth1")}),
+        (
+            press,
+            {
+                "processor pressure": (80, WARN, ""),
+                "time stolen by the hypervisor": (2, WARN, ""),
+                "drops of the receive backlog": (2, WARN, ""),
+                "squeezed receive rounds": (15, WARN, ""),
+            },
+        ),
+        (
+            shorten_turns,
+            {"wait for a processor": [(3, WARN, THIS), (11, FAIL, "daemon h1")]},
+        ),
+        (lambda it: it.change_row(1, late_ticks=3), {"late ticks": (100 / 300, WARN, "daemon h1")}),
+        (lambda it: it.change_row(0, late_ticks=6), {"late ticks": (400 / 300, FAIL, "daemon h0")}),
+        (
+            restart,
+            {
+                "late ticks": (100 / 220, WARN, "daemon h2"),
+                "daemons died": (1, FAIL, "h2"),
+                "daemons restarted": (1, FAIL, "h2"),
+            },
+        ),
+        (lambda it: it.holders.pop("h1"), {"daemons died": (1, FAIL, "h1")}),
+        (lambda it: it.holders.update(supervisor=11), {"supervisors lost": (1, FAIL, "")}),
+        (
+            exceed_frames,
+            {"packets over a frame": (3, FAIL, "h3-eth1"), "unseen dequeues": (30, WARN, "")},
+        ),
+        (
+            lambda it: it.gaps.update(
+                {301: replace(windows({100: 1000}), elapsed_ns=100, ideal_ns=97)}
+            ),
+            {"shortfall of a busy link": (3, WARN, "h3-eth1")},
+        ),
+    ],
+)
+def test_each_fault_of_a_run_is_a_component_with_its_place(monkeypatch, change, expected):
+    instruments = Instruments(monkeypatch)
+    with Fidelity(instruments.network) as watch:
+        instruments.pass_time()
+        change(instruments)
+    faults = {}
+    for component in watch.report.components:
+        if component.verdict != PASS:
+            fault = (pytest.approx(component.value), component.verdict, component.where)
+            faults.setdefault(component.name, []).append(fault)
+    assert faults == {
+        name: fault if isinstance(fault, list) else [fault] for name, fault in expected.items()
+    }
+    assert watch.report.seconds == 10
+    assert (watch.report.daemon_processes, watch.report.decisive) == (1, True)
+    machine = {"wait for a processor", "late ticks", "processor pressure"}
+    assert (watch.report.overload is not None) == bool(machine & expected.keys())
+
+
+def test_what_this_machine_cannot_measure_is_said(monkeypatch):
+    """A daemon whose timer never expired, a kernel without PSI, and none that had a turn."""
+    instruments = Instruments(monkeypatch)
+    with Fidelity(instruments.network) as watch:
+        at_s = instruments.load.at_s + 1
+        instruments.load = replace(instruments.load, at_s=at_s, pressure_us=None)
+    assert watch.report.not_measured.keys() == {
+        "processor pressure",
+        "waits for a processor",
+        "timers of daemons",
+    }
+    assert watch.report.decisive
+    assert watch.verdict == PASS
 
 
 def test_what_an_instrument_finds_counts_for_those_who_watch_its_run_and_no_others(monkeypatch):

@@ -94,6 +94,31 @@ def test_an_iteration_begins_when_all_ranks_have_ended_the_one_before() -> None:
     assert [progress.end_ns[begin] for begin in graph.begins] == [0, 100]
 
 
+@pytest.mark.parametrize(("iterations", "marks"), [(1, [1]), (2, [1, 2]), (3, [1, 3])])
+def test_the_end_of_the_first_iteration_and_of_all_are_marked(iterations, marks) -> None:
+    graph = TaskGraph(goal.read(TRAINING_STEP), range(4), iterations)
+    whole: list[int] = []  # iterations that had ended at each mark
+
+    def mark() -> None:
+        ends = [
+            {
+                end_ns
+                for task, end_ns in zip(graph.tasks, progress.end_ns, strict=True)
+                if task.operation and task.iteration == iteration
+            }
+            for iteration in range(iterations)
+        ]
+        whole.append(sum(NEVER not in end for end in ends))
+        assert all(end == {NEVER} for end in ends[whole[-1] :])
+
+    progress = Progress(graph, mark)
+    under_way = progress.begin()
+    while under_way:
+        start = under_way.pop(0)
+        under_way += progress.ended(start.task, start.time_ns + 1)
+    assert whole == marks
+
+
 def test_a_rank_that_has_not_ended_has_no_time() -> None:
     schedule = goal.parsed("num_ranks 2\nrank 0 {\nsend 1b to 1\n}\nrank 1 {\nrecv 1b from 0\n}")
     progress = Progress(TaskGraph(schedule, range(2)))

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.topologies import build
-from weft.topologies.core.address import AddressLayout, FabricNaming, Prefix, dotted
+from weft.topologies.core.address import AddressLayout, FabricNaming, Prefix, Tier, dotted
 from weft.topologies.recursive.ccrdn import BETA_DCELL, DCELL, FICONN, Ccrdn, CcrdnNaming
 
 NETWORKS = [
@@ -138,6 +138,14 @@ def test_a_name_that_is_none(spec, text, line):
 def test_what_has_no_address():
     with pytest.raises(ValueError, match="w0 is a crossbar and has no address"):
         (dcell := build("dcell:n=4,k=1")).naming.address(dcell.servers)
+    highest = build("fattree:n=15,d=1").naming
+    assert dotted(highest.address(highest.node("c0"))) == "172.31.0.0"
+    wide = FabricNaming([2], [Tier("r", (70_000,))])
+    assert (
+        dotted(FabricNaming([2], [Tier("r", (1 << 16,))]).address(2 + 65_535)) == "172.17.255.255"
+    )
+    with pytest.raises(ValueError, match=r"need 17 bits of address; 172\.17\.0\.0/16 has 16"):
+        wide.address(2)
     deep = build("fattree:n=17,d=1").naming
     with pytest.raises(ValueError, match="room for 15 tiers"):
         deep.address(deep.node("c0"))
@@ -145,10 +153,15 @@ def test_what_has_no_address():
         deep.layout.digits(10 << 24 | 2 << 17)
 
 
-def test_tiers():
-    naming = build("fattree:k=4").naming
-    assert isinstance(naming, FabricNaming)
-    assert [naming.tier(naming.node(name)) for name in ("h0", "e3.1", "a0.0", "c3")] == [0, 1, 2, 3]
+@pytest.mark.parametrize("spec", ["fattree:k=4", "fattree:n=4,d=2", "clos:n=2,r=3,m=2", "star:n=3"])
+def test_the_tier_of_a_node_is_its_distance_from_the_hosts(spec):
+    topology = build(spec)
+    assert isinstance(topology.naming, FabricNaming)
+    tier = dict.fromkeys(range(topology.servers), 0)
+    while len(tier) < topology.nodes:
+        above = {peer for node in tier for _, peer, *_ in topology.ports(node)} - set(tier)
+        tier |= dict.fromkeys(above, max(tier.values()) + 1)
+    assert {node: topology.naming.tier(node) for node in range(topology.nodes)} == tier
 
 
 def test_prefix():

@@ -102,6 +102,8 @@ def test_any_numbers_make_a_network_or_are_refused_in_one_line(name, data):
             "dcell: 1.16e+07 nodes and 2.55e+07 links are too many, the most is 16777216 each",
         ),
         ("dcell:n=3,k=60", "dcell: n=3, k=60 has too many servers for 63 bits"),
+        # n^4 is between 2^63 and 2^64
+        ("dcell:n=60000,k=2", "dcell: n=60000, k=2 has too many servers for 63 bits"),
         (
             "fattree:k=270",
             "fattree: labels of 270x135x135 need 25 bits of address; 10.0.0.0/8 has 24",

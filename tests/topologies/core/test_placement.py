@@ -35,8 +35,13 @@ def test_too_many_ranks_are_refused_by_every_placement(placement):
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [({"placement": "rack"}, "there are linear, random, leaf"), ({"per_host": 0}, "1 or more")],
+    [
+        ({"placement": "rack"}, "there are linear, random, leaf"),
+        ({"per_host": 0}, "1 or more"),
+        ({"ranks": 0}, "1 or more"),
+    ],
 )
 def test_other_mistakes_are_named(options, words):
     with pytest.raises(ValueError, match=words):
-        place_ranks(build("dcell:n=4,k=1"), 2, **options)
+        place_ranks(build("dcell:n=4,k=1"), **{"ranks": 2, **options})
+    assert place_ranks(build("dcell:n=4,k=1"), 1) == [0]

@@ -63,7 +63,13 @@ def test_addresses_are_those_of_switch_and_host():
         10 << 24 | 2 << 8 | 1,
         *(0xAC110000 + i for i in range(3)),
     ]
-    assert len({topology.naming.layout.prefix((switch,)) for switch in range(3)}) == 3
+    layout = topology.naming.layout
+    assert len({layout.prefix((switch,)) for switch in range(3)}) == 3
+    assert [layout.label_of(host) for host in range(3)] == [(1, 0), (2, 0), (2, 1)]
+    assert [layout.number_of(layout.label_of(host)) for host in range(3)] == [0, 1, 2]
+    for none in ((0, 0), (1, 1), (2, 2), (3, 0), (1,)):
+        with pytest.raises(ValueError, match=r"no host s.*: they are s<switch>\.<host>"):
+            layout.number_of(none)
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,7 @@ def test_two_servers_have_disjoint_paths_over_every_port():
     [
         ("bcube:n=1,k=1", "bcube: n must be at least 2, got 1"),
         ("bcube:n=4,k=12", "bcube: n=4, k=12 has too many servers for 24 bits of address"),
+        ("bcube:n=4097,k=1", "bcube: n=4097, k=1 has too many servers for 24 bits of address"),
         ("bcube:n=300,k=2", "bcube: n=300, k=2 has too many servers for 24 bits of address"),
     ],
 )
