@@ -169,11 +169,11 @@ def arrivals(capture: LabelCapture, measured_s: float) -> Row:
     """Return the columns about what the capture saw in the counted time."""
     captured = [capture.flows[key] for key in sorted(capture.flows)]
     begin_s = capture.since_s
-    silences_ms = [1000 * flow.silence_until(begin_s + measured_s, begin_s) for flow in captured]
+    still_ms = [1000 * flow.still_until(begin_s + measured_s, begin_s) for flow in captured]
     return {
         "stopped_flows": sum(flow.last_s < begin_s + measured_s / 2 for flow in captured),
-        "silences_ms": silences_ms,
-        "silence_max_ms": max(silences_ms),
+        "still_ms": still_ms,
+        "longest_still_ms": max(still_ms),
         "new_labels": sum(len(flow.labels) - 1 for flow in captured),
     }
 
@@ -226,7 +226,7 @@ EXPERIMENT = Experiment(
         "after_s": PART_S.over(0.5),
     },
     columns=columns.FLOW_LABELS,
-    seeds=5,
+    seeds=3,
     measure=measure,
     plot=Bars(
         columns={"goodput_fraction": "goodput of a flow / host's link"},

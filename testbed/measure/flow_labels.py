@@ -1,4 +1,4 @@
-"""Capture of TCP flows where they arrive: their IPv6 flow labels, and how long they are silent.
+"""Capture of TCP flows where they arrive: their IPv6 flow labels, and how long they stand still.
 
     with LabelCapture(net, IPV6, port=7000) as capture:
         ...
@@ -17,7 +17,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Self
+from typing import NamedTuple, Self
 
 from weft.testbed.linux import clock, netns, tc_filters
 from weft.testbed.runs.network_handle import NetworkHandle, device
@@ -28,6 +28,8 @@ ETH_P_IP, ETH_P_IPV6 = 0x0800, 0x86DD
 HEADERS_BYTES = {ETH_P_IP: 20, ETH_P_IPV6: 40}  # of IP without options
 SOURCE = {ETH_P_IP: slice(12, 16), ETH_P_IPV6: slice(8, 24)}
 LABEL_MASK = 0xFFFFF
+SEQUENCES = 1 << 32
+RESET = 0x04  # flag of TCP
 BUFFER_BYTES = 1 << 22
 
 
@@ -36,42 +38,57 @@ class FlowArrivals:
     """Arrivals of one flow.
 
     labels: the different flow labels; 0 alone in IPv4.
-    last_s: last arrival.
-    silence_s: longest time between two arrivals, of those since `since_s` of the capture.
+    sequence: the latest sequence number.
+    last_s: its arrival.
+    still_s: longest time without a later one, of those since `since_s` of the capture.
     """
 
+    sequence: int
     last_s: float
     labels: set[int] = field(default_factory=set)
-    silence_s: float = 0.0
+    still_s: float = 0.0
 
-    def add(self, label: int, now_s: float, since_s: float) -> None:
-        """Count an arrival at `now_s`; silence before `since_s` does not count."""
+    def add(self, label: int, sequence: int, now_s: float, since_s: float) -> None:
+        """Count an arrival at `now_s`; data that came before are no progress."""
         self.labels.add(label)
-        self.silence_s = max(self.silence_s, now_s - max(self.last_s, since_s))
-        self.last_s = now_s
+        if 0 < (sequence - self.sequence) % SEQUENCES < SEQUENCES // 2:
+            self.still_s = self.still_until(now_s, since_s)
+            self.sequence, self.last_s = sequence, now_s
 
-    def silence_until(self, end_s: float, since_s: float) -> float:
-        """Return the longest silence, in s, also one that has not ended at `end_s`."""
-        return max(self.silence_s, end_s - max(self.last_s, since_s))
+    def still_until(self, end_s: float, since_s: float) -> float:
+        """Return the longest time without progress, in s, also one that lasts until `end_s`."""
+        return max(self.still_s, end_s - max(self.last_s, since_s))
 
 
-def parse(packet: bytes, ethertype: int) -> tuple[int, bytes, int]:
-    """Return the flow label, the source's packed address and TCP port of an IP packet."""
+class LabelledPacket(NamedTuple):
+    """A packet of TCP: flow label, sequence number, the source's packed address and port."""
+
+    label: int
+    sequence: int
+    source: bytes
+    port: int
+
+
+def parse(packet: bytes, ethertype: int) -> LabelledPacket:
+    """Return what an IP packet without options says of its flow."""
     label = struct.unpack_from(">I", packet)[0] & LABEL_MASK if ethertype == ETH_P_IPV6 else 0
-    (port,) = struct.unpack_from(">H", packet, HEADERS_BYTES[ethertype])
-    return label, packet[SOURCE[ethertype]], port
+    port, _, sequence = struct.unpack_from(">HHI", packet, HEADERS_BYTES[ethertype])
+    return LabelledPacket(label, sequence, packet[SOURCE[ethertype]], port)
 
 
 def to_port(ethertype: int, port: int) -> Sequence[tc_filters.Instruction]:
     """Return the classic BPF program that passes the first bytes of packets to a TCP port.
 
-    It sees packets from their IP header on.
+    It sees packets from their IP header on.  A reset is left out: a host without a socket answers
+    with one, whose label is of no flow.
     """
     at = HEADERS_BYTES[ethertype]
     return [
         (0x28, 0, 0, at + 2),  # ldh: destination port, behind a header without options
-        (0x15, 0, 1, port),
-        (0x06, 0, 0, at + 4),
+        (0x15, 0, 3, port),
+        (0x30, 0, 0, at + 13),  # ldb: flags
+        (0x45, 1, 0, RESET),
+        (0x06, 0, 0, at + 8),
         (0x06, 0, 0, 0),
     ]
 
@@ -79,7 +96,7 @@ def to_port(ethertype: int, port: int) -> Sequence[tc_filters.Instruction]:
 class LabelCapture:
     """Capture flows to `port` of all servers during a `with` block.
 
-    since_s: time on CLOCK_MONOTONIC from which on silence counts; may be set meanwhile.
+    since_s: time on CLOCK_MONOTONIC from which on standing still counts; may be set meanwhile.
     flows: arrivals by flow: the server that receives it, the sender's packed address, and its port.
     """
 
@@ -122,6 +139,6 @@ class LabelCapture:
                         self._add(server, opened.recv(64), now_s)
 
     def _add(self, server: int, packet: bytes, now_s: float) -> None:
-        label, source, port = parse(packet, self._ethertype)
-        flow = self.flows.setdefault((server, source, port), FlowArrivals(last_s=now_s))
-        flow.add(label, now_s, self.since_s)
+        label, sequence, source, port = parse(packet, self._ethertype)
+        flow = self.flows.setdefault((server, source, port), FlowArrivals(sequence, now_s))
+        flow.add(label, sequence, now_s, self.since_s)
