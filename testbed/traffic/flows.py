@@ -112,6 +112,8 @@ def check(net: NetworkHandle, flows: Sequence[Flow], options: FlowOptions) -> No
             f"flows: warm_up_s must lie between 0 and the deadline, got {options.warm_up_s} of "
             f"{options.deadline_s}"
         )
+    if options.family != IPV4 and (options.transport != "tcp" or options.begin_s):
+        raise ValueError("flows: over IPv6 they need transport tcp and one machine")
     hosts = range(net.topology.servers)
     for flow in flows:
         if flow.src == flow.dst or flow.src not in hosts or flow.dst not in hosts:
@@ -130,8 +132,6 @@ def _check_parts(flows: Sequence[Flow], options: FlowOptions) -> None:
     """Raise ValueError for flows or options that only a network on one machine has."""
     if options.transport != "tcp" or options.open_before or options.then is not _nothing:
         raise ValueError("flows: several machines need transport tcp, no open_before, no then")
-    if options.family != IPV4:
-        raise ValueError("flows: several machines need IPv4")
     if len(flows) > MOST_SOURCE_PORTS:
         raise ValueError(
             f"flows: {len(flows):,}; several machines carry at most {MOST_SOURCE_PORTS:,}"
