@@ -179,6 +179,8 @@ class Scheme:
         Raises:
             ValueError: an option is unknown or out of range.
         """
+        if "ipv6" in texts and "ipv6" not in self.parameters:
+            raise ValueError(f"scheme {self.name} routes IPv4 alone; for IPv6 take static:ipv6=1")
         return options_of(f"scheme {self.name}", self.parameters, texts)
 
     def rule(self, options: Options) -> SelectionRule | None:

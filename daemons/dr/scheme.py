@@ -18,6 +18,7 @@ from weft.daemons.core.node_config import NodeConfig, Options, node_configs
 from weft.daemons.core.scheme import RoutedPath, Scheme, arrives_by, for_servers
 from weft.daemons.routing import dr
 from weft.daemons.routing.candidates import bcube_route, candidates
+from weft.topologies.core.family import IntegerParameter
 from weft.topologies.recursive.bcube import BcubeNaming
 
 if TYPE_CHECKING:
@@ -85,6 +86,9 @@ def static_path(topology: Topology, options: Options, src: int, dst: int) -> lis
     return path_shares.paths(topology, src, dst, choose)
 
 
+IPV6 = IntegerParameter.flag(
+    "nodes have IPv6 beside IPv4; switches hash addresses and flow label, and no ports"
+)
 SCHEMES = (
     Scheme(
         name="dr",
@@ -103,7 +107,7 @@ SCHEMES = (
         name="static",
         summary="routes from the topology alone, without daemons: failures go unnoticed",
         source="CCRDN, definition 4.1; RFC 2992",
-        parameters={},
+        parameters={"ipv6": IPV6},
         configure=without_daemons,
         path=static_path,
         connects=arrives_by(static_path),

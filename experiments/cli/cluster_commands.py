@@ -241,11 +241,10 @@ def _summary(lab: Lab, parts: Sequence[PlanPart], durations_s: Mapping[str, floa
 def _print_parts(lab: Lab, routing: str, parts: Sequence[PlanPart], name: str) -> int:
     """Print the commands that would make each machine's part."""
     from weft.experiments.cli.network_status import print_plan
-    from weft.testbed.plan.plane_selection import is_static
 
     for number, part in enumerate(parts, 1):
         print(f"# machine {part.machine}")
-        print_plan(lab, static=is_static(routing), name=f"{name}-{number}", part=part)
+        print_plan(lab, routing, name=f"{name}-{number}", part=part)
     return 0
 
 

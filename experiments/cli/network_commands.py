@@ -149,7 +149,6 @@ def up(arguments: Namespace) -> int:
     from weft.experiments.cli import cluster_commands, lab_commands, virtual_up
     from weft.experiments.cli.network_status import print_plan
     from weft.testbed.linux.process import need_root
-    from weft.testbed.plan.plane_selection import is_static
 
     virtual_up.check(arguments)
     lab = lab_commands.lab_from(arguments)
@@ -157,7 +156,7 @@ def up(arguments: Namespace) -> int:
     if arguments.machines:
         return cluster_commands.up(lab, routing, arguments)
     if arguments.dry_run:
-        return print_plan(lab, static=is_static(routing), name=arguments.detach)
+        return print_plan(lab, routing, name=arguments.detach)
     lab_commands.require_trust(lab, trust=arguments.trust)
     if arguments.clock == "virtual":
         virtual_up.check_lab(lab, arguments)

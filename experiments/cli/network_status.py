@@ -76,16 +76,17 @@ def _text(value: object) -> object:
     return value
 
 
-def print_plan(lab: Lab, *, static: bool, name: str | None, part: PlanPart | None = None) -> int:
+def print_plan(lab: Lab, routing: str, *, name: str | None, part: PlanPart | None = None) -> int:
     """Print the commands that would make such a network, or a part of it, as run `name`."""
     from weft.testbed.plan.network_plan import NetworkPlan
+    from weft.testbed.plan.plane_selection import fixed_routes
 
     run = UNNAMED if name is None else replace(UNNAMED, id=name)
     plan = NetworkPlan(
         run,
         lab.topology,
         lab.link,
-        static=static,
+        **fixed_routes(routing),
         host_link=lab.host_link,
         own_links=lab.own_links,
         part=part,

@@ -95,7 +95,8 @@ def add_network(parser: ArgumentParser, *, otherwise: str = "") -> None:
     parser.add_argument(
         "--routing",
         metavar="SCHEME",
-        help="scheme, static or none; default: dr on server-centric networks, else ecmp",
+        help="scheme, static (static:ipv6=1: with IPv6, too) or none; default: dr on "
+        "server-centric networks, else ecmp",
     )
     _add_links(parser)
     parser.add_argument(

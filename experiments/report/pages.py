@@ -74,6 +74,7 @@ HEADS = {
     "message_kb": "message (KiB)",
     "min_throughput_gbps": "minimum throughput (Gbit/s)",
     "most_flows": "most loaded link (flows)",
+    "plb_rounds": "PLB's rounds",
     "slowest_fraction": "goodput of the slowest flow",
     "unfinished_fraction": "flows that did not end",
     "warm_long_mean_ms": "long flows of the second half, mean (ms)",

@@ -60,11 +60,17 @@ LINUX: Where = {
 LARGE: Where = {"topology": "fattree:k=36", "size_bytes": 200_000}
 BY_FLOW: Where = {"scheme": ("ecmp", "letflow", "drill", "rps"), "transport": "tcp:control=dctcp"}
 BY_PACKET: Where = {"scheme": ("drill", "rps"), "transport": "ndp"}
+LINUX_TIMEOUT: Where = {
+    **{"topology": "clos:n=4,r=4,m=4", "way": ("ports", "prr"), "failed_links": 2},
+    **{"rto_min_us": 200_000, "after_s": 2.0},
+}
 SWEEPS = (
     Sweep("flow_completion", {**LARGE, **BY_FLOW}),
     Sweep("flow_completion", {**LARGE, **BY_PACKET}),
     Sweep("link_loss", {"engine": "fabric"}),
     Sweep("flowlet_gaps", {"clock": "virtual"}),
+    Sweep("flow_labels"),
+    Sweep("flow_labels", LINUX_TIMEOUT),
     Sweep("collectives"),
     Sweep("collectives", {"topology": THREE, **TCP}),
     Sweep("collectives", {"engine": "graph", "scheme": ("ecmp", "rps")}),

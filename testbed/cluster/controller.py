@@ -35,7 +35,7 @@ from weft.testbed.cluster.machines import ClusterMachine
 from weft.testbed.linux import clock
 from weft.testbed.plan.network_plan import NetworkPlan, links_from
 from weft.testbed.plan.part import part_from
-from weft.testbed.plan.plane_selection import is_static
+from weft.testbed.plan.plane_selection import fixed_routes
 from weft.testbed.runs import isolated_python, private_files
 from weft.testbed.runs.run import ENVIRONMENT, UNNAMED, RunRecord, find, write_journal
 from weft.topologies.core.link import MTU_BYTES
@@ -233,7 +233,7 @@ class Controller:
             UNNAMED,
             agent.topology_from(self._journal),
             **links_from(self._journal),
-            static=is_static(self._journal["scheme"]),
+            **fixed_routes(self._journal["scheme"]),
         )
         return {
             part.machine: agent.digest(replace(plan, part=part, **kernels[part.machine]))

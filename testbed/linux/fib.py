@@ -15,7 +15,7 @@ from weft.daemons.core.actions import Hop, SetRoute
 from weft.testbed.linux import netlink
 from weft.testbed.linux.interface import Device, NodeInterfaces
 from weft.testbed.linux.netlink import NetlinkMessage
-from weft.topologies.core.address import Prefix, dotted
+from weft.topologies.core.address import IPV4, AddressFamily, Prefix, dotted
 
 RTMSG = struct.Struct("=BBBBBBBBI")
 NDMSG = struct.Struct("=BxxxiHBB")
@@ -38,7 +38,10 @@ class KernelRoute(NamedTuple):
 
 
 def route_message(
-    prefix: Prefix, via: Sequence[tuple[int, str, int]], source: int
+    prefix: Prefix,
+    via: Sequence[tuple[int, str, int]],
+    source: int,
+    family: AddressFamily = IPV4,
 ) -> NetlinkMessage:
     """Return the change that sets the route to `prefix`.
 
@@ -46,25 +49,38 @@ def route_message(
         prefix: destinations.
         via: (ifindex, device, next hop's address) of each equal hop; empty: unreachable.
         source: source address of this node's own packets.
+        family: of the route; all other arguments are in IPv4's addresses.
     """
     if not via:
-        return _unreachable(prefix)
+        return _unreachable(prefix, family)
     flags = RTNH_F_ONLINK if len(via) == 1 else 0  # of several hops each has its own
-    body = _header(prefix, RTN_UNICAST, flags=flags)
-    body += _destination(prefix) + netlink.network_u32(RTA_PREFSRC, source)
+    body = _header(prefix, RTN_UNICAST, family, flags=flags) + _destination(prefix, family)
+    body += netlink.address(RTA_PREFSRC, family.address(source))
     if len(via) == 1:
         ((ifindex, dev, gateway),) = via
-        body += netlink.u32(RTA_OIF, ifindex) + netlink.network_u32(RTA_GATEWAY, gateway)
-        hops = f"via {dotted(gateway)} dev {dev} onlink"
+        next_hop = family.next_hop(gateway)
+        body += netlink.u32(RTA_OIF, ifindex) + netlink.address(RTA_GATEWAY, next_hop)
+        hops = f"via {next_hop} dev {dev} onlink"
     else:
-        hops, packed = "", b""
-        for ifindex, dev, gateway in via:
-            packed += RTNEXTHOP.pack(16, RTNH_F_ONLINK, 0, ifindex)
-            packed += netlink.network_u32(RTA_GATEWAY, gateway)
-            hops += f"nexthop via {dotted(gateway)} dev {dev} onlink "
+        packed, hops = _equal_hops(via, family)
         body += netlink.attribute(RTA_MULTIPATH, packed)
-    command = f"ip route replace {prefix} proto {RTPROT_WEFT} src {dotted(source)} {hops}"
+    command = (
+        f"ip route replace {family.prefix(prefix)} proto {RTPROT_WEFT} "
+        f"src {family.address(source)} {hops}"
+    )
     return NetlinkMessage(netlink.RTM_NEWROUTE, netlink.REPLACE, body, command)
+
+
+def _equal_hops(via: Sequence[tuple[int, str, int]], family: AddressFamily) -> tuple[bytes, str]:
+    """Return the hops of a multipath route, packed and as words of `ip route`."""
+    packed, words = b"", ""
+    for ifindex, dev, gateway in via:
+        next_hop = family.next_hop(gateway)
+        attribute = netlink.address(RTA_GATEWAY, next_hop)
+        packed += RTNEXTHOP.pack(RTNEXTHOP.size + len(attribute), RTNH_F_ONLINK, 0, ifindex)
+        packed += attribute
+        words += f"nexthop via {next_hop} dev {dev} onlink "
+    return packed, words
 
 
 def static_route(
@@ -99,23 +115,34 @@ def static_route(
     return NetlinkMessage(netlink.RTM_NEWROUTE, netlink.REPLACE, body, command)
 
 
-def _header(prefix: Prefix, kind: int, *, scope: int = RT_SCOPE_UNIVERSE, flags: int = 0) -> bytes:
+def _header(
+    prefix: Prefix,
+    kind: int,
+    family: AddressFamily = IPV4,
+    *,
+    scope: int = RT_SCOPE_UNIVERSE,
+    flags: int = 0,
+) -> bytes:
     """Return struct rtmsg of a route of ours."""
-    head = (AF_INET, prefix.length, 0, 0, RT_TABLE_MAIN, RTPROT_WEFT, scope)
+    length = family.bits + prefix.length
+    head = (family.number, length, 0, 0, RT_TABLE_MAIN, RTPROT_WEFT, scope)
     return RTMSG.pack(*head, kind, flags)
 
 
-def _destination(prefix: Prefix) -> bytes:
-    return netlink.network_u32(RTA_DST, prefix.network) if prefix.length else b""
+def _destination(prefix: Prefix, family: AddressFamily = IPV4) -> bytes:
+    if not family.bits + prefix.length:
+        return b""
+    return netlink.address(RTA_DST, family.address(prefix.network))
 
 
-def _unreachable(prefix: Prefix, *, unless_set: bool = False) -> NetlinkMessage:
-    body = _header(prefix, RTN_UNREACHABLE)
-    command = (
-        f"ip route {'add' if unless_set else 'replace'} unreachable {prefix} proto {RTPROT_WEFT}"
-    )
+def _unreachable(
+    prefix: Prefix, family: AddressFamily = IPV4, *, unless_set: bool = False
+) -> NetlinkMessage:
+    body = _header(prefix, RTN_UNREACHABLE, family) + _destination(prefix, family)
+    verb = "add" if unless_set else "replace"
+    command = f"ip route {verb} unreachable {family.prefix(prefix)} proto {RTPROT_WEFT}"
     flags = netlink.CREATE if unless_set else netlink.REPLACE
-    return NetlinkMessage(netlink.RTM_NEWROUTE, flags, body + _destination(prefix), command)
+    return NetlinkMessage(netlink.RTM_NEWROUTE, flags, body, command)
 
 
 def removal_message(prefix: Prefix) -> NetlinkMessage:
@@ -125,13 +152,14 @@ def removal_message(prefix: Prefix) -> NetlinkMessage:
     return NetlinkMessage(netlink.RTM_DELROUTE, 0, body + _destination(prefix), command)
 
 
-def neighbour_message(ifindex: int, dev: str, address: int, mac: bytes) -> NetlinkMessage:
-    """Return the change that sets the permanent neighbour entry of `address` behind a device."""
-    body = NDMSG.pack(AF_INET, ifindex, NUD_PERMANENT, 0, 0)
-    body += netlink.network_u32(NDA_DST, address) + netlink.attribute(NDA_LLADDR, mac)
-    command = (
-        f"ip neighbour replace {dotted(address)} lladdr {mac.hex(':')} dev {dev} nud permanent"
-    )
+def neighbour_message(
+    ifindex: int, dev: str, address: int, mac: bytes, family: AddressFamily = IPV4
+) -> NetlinkMessage:
+    """Return the change that sets the permanent neighbour entry of a next hop behind a device."""
+    next_hop = family.next_hop(address)
+    body = NDMSG.pack(family.number, ifindex, NUD_PERMANENT, 0, 0)
+    body += netlink.address(NDA_DST, next_hop) + netlink.attribute(NDA_LLADDR, mac)
+    command = f"ip neighbour replace {next_hop} lladdr {mac.hex(':')} dev {dev} nud permanent"
     return NetlinkMessage(netlink.RTM_NEWNEIGH, netlink.REPLACE, body, command)
 
 

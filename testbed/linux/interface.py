@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 from weft.testbed.linux import netlink
 from weft.testbed.linux.netlink import NetlinkMessage
-from weft.topologies.core.address import Prefix
+from weft.topologies.core.address import IPV4, AddressFamily, Prefix
 
 IFINFO = struct.Struct("=BxHiII")  # family, type, index, flags, changed flags
 IFF_UP = 1
@@ -23,6 +23,7 @@ IFLA_VXLAN_ID, IFLA_VXLAN_GROUP, IFLA_VXLAN_LOCAL = 1, 2, 4
 IFLA_VXLAN_LEARNING, IFLA_VXLAN_PORT = 7, 15
 RTEXT_FILTER_SKIP_STATS = 1 << 3
 IFA_ADDRESS, IFA_LOCAL = 1, 2
+NODAD = 2  # IFA_F_NODAD
 U32, U16 = struct.Struct("=I"), struct.Struct(">H")
 VXLAN = "vxlan"  # kind of an interface
 
@@ -190,12 +191,18 @@ def set_carrier(device: Device, carrier: bool) -> NetlinkMessage:
     return NetlinkMessage(netlink.RTM_NEWLINK, 0, body, command)
 
 
-def add_address(device: Device, address: Prefix) -> NetlinkMessage:
-    """Return the message that gives an interface an IPv4 address with its prefix length."""
-    body = struct.pack("=BBBBI", 2, address.length, 0, 0, device.ifindex)
-    body += netlink.network_u32(IFA_LOCAL, address.network)
-    body += netlink.network_u32(IFA_ADDRESS, address.network)
-    command = f"ip address add {address} dev {device.dev}"
+def add_address(device: Device, address: Prefix, family: AddressFamily = IPV4) -> NetlinkMessage:
+    """Return the message that gives an interface an address of `family` with its prefix length.
+
+    IPv6 uses it at once, without a search for duplicates.
+    """
+    flags = 0 if family == IPV4 else NODAD
+    length = family.bits + address.length
+    body = struct.pack("=BBBBI", family.number, length, flags, 0, device.ifindex)
+    if family == IPV4:
+        body += netlink.network_u32(IFA_LOCAL, address.network)
+    body += netlink.address(IFA_ADDRESS, family.address(address.network))
+    command = f"ip address add {family.prefix(address)} dev {device.dev}" + " nodad" * bool(flags)
     return NetlinkMessage(netlink.RTM_NEWADDR, netlink.CREATE, body, command)
 
 

@@ -76,6 +76,12 @@ def network_u32(kind: int, value: int) -> bytes:
     return NETWORK_U32.pack(8, kind, value.to_bytes(4, "big"))
 
 
+def address(kind: int, value: str) -> bytes:
+    """Return an attribute with an address of IPv4 or IPv6."""
+    family = socket.AF_INET6 if ":" in value else socket.AF_INET
+    return attribute(kind, socket.inet_pton(family, value))
+
+
 def text(kind: int, value: str) -> bytes:
     """Return an attribute with a zero-terminated string."""
     return attribute(kind, value.encode() + b"\0")

@@ -21,7 +21,7 @@ from weft.testbed.linux import interface, libbpf, netlink, netns, nft, tc, tc_fi
 from weft.testbed.linux.closing import Closing
 from weft.testbed.linux.interface import Device, NamedDevice
 from weft.testbed.linux.netlink import NetlinkMessage
-from weft.topologies.core.address import SERVER_BLOCK
+from weft.topologies.core.address import IPV6, SERVER_BLOCK, Prefix
 from weft.topologies.core.link import LinkSpec, Mbps
 
 BTF = Path("/sys/kernel/btf/vmlinux")
@@ -250,6 +250,12 @@ TRIES = (
         "queues of so many packets",
         makes(lambda device: [tc.fifo(device, tc.ROOT, tc.FIFO, 10)]),
         kernel("CONFIG_NET_SCH_FIFO"),
+    ),
+    Try(
+        "ipv6",
+        "scheme static:ipv6=1",
+        makes(lambda device: [interface.add_address(device, Prefix(SERVER_BLOCK, 32), IPV6)]),
+        kernel("CONFIG_IPV6, not booted with ipv6.disable=1"),
     ),
     Try("nftables", "users' own filters", nftables, f"{apt('nftables')}; {modprobe('nf_tables')}"),
     Try(

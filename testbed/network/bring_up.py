@@ -35,7 +35,6 @@ from weft.testbed.plan.network_plan import (
 from weft.testbed.plan.part import PlanPart
 from weft.testbed.plan.plane_selection import Planes, planes
 from weft.testbed.runs import hosts_file, node_command, run
-from weft.topologies.core.address import dotted
 from weft.topologies.core.link import LinkSpec
 from weft.topologies.core.topology import Topology
 
@@ -116,6 +115,7 @@ def prepared(
         topology,
         link,
         static=how.static,
+        ipv6=how.ipv6,
         host_link=host_link,
         own_links=own_links,
         part=options.part,
@@ -181,6 +181,7 @@ def require_features(
         outside.require_way_out(plan.names, plan.topology.servers)
     needed = ["rewriting"] if how.needs & REWRITES else []
     needed += ["clsact and cls_bpf", "bpf", "libbpf"] if how.needs & IN_TRANSIT or how.hosts else []
+    needed += ["ipv6"] if plan.ipv6 else []
     for feature in needed:
         doctor.require(feature, f"scheme {scheme}")
     for link in plan.link_specs:
@@ -299,7 +300,8 @@ def _write_names(network: Handle) -> None:
     for node, name in enumerate(plan.names):
         if not network.topology.is_crossbar(node):
             names = list(dict.fromkeys([name, naming.label(node)]))
-            entries.append((dotted(plan.address(node)), names))
+            address = plan.address(node)
+            entries += [(family.address(address), names) for family in plan.families]
     hosts_file.write(network.run.directory, entries)
     hosts_file.link(network.run.directory, map(plan.namespace, plan.nodes))
 

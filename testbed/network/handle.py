@@ -71,6 +71,7 @@ class Handle:
             record,
             build(entries.get("topology_file") or entries["topology"]),
             static=entries["static"],
+            ipv6=entries["ipv6"],
             **links_from(entries),
             part=part_from(entries["part"]) if entries.get("part") else None,
         )

@@ -202,6 +202,7 @@ def journal(
         "scheme": scheme,
         "scheme_module": next((config.module for config in configs.values()), ""),
         "static": plan.static,
+        "ipv6": plan.ipv6,
         "authenticated": options.authenticated,
         "packed": options.packed,
         "detached": options.detached,

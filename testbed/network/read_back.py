@@ -29,7 +29,7 @@ Planned = tuple[str, Message]  # the command of a change, and the object that it
 # fields that identify an object of each type
 KEYS = {
     netlink.RTM_NEWLINK: ("index",),
-    netlink.RTM_NEWADDR: ("index", "IFA_LOCAL"),
+    netlink.RTM_NEWADDR: ("index", "IFA_ADDRESS"),
     netlink.RTM_NEWROUTE: ("dst_len", "table", "proto", "RTA_DST"),
     netlink.RTM_NEWNEIGH: ("ifindex", "NDA_DST"),
     netlink.RTM_NEWQDISC: ("index", "parent"),

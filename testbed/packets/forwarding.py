@@ -40,8 +40,7 @@ class Forwarding(NamedTuple):
         """Return how simulated hosts of TCP choose layers; None without layers."""
         if not self.settings:
             return None
-        names = (name for name, _ in TcpLayers._fields_)
-        return TcpLayers(*(self.settings[name] for name in names))
+        return TcpLayers(*(self.settings[field[0]] for field in TcpLayers._fields_))
 
 
 def forwarding(topology: Topology, spec: str, degraded: Collection[int] = ()) -> Forwarding:

@@ -106,7 +106,7 @@ class TcpParameters(Structure):
 
 
 class TcpLayers(Structure):
-    """Choice of layers by TCP's hosts: struct packet_layers, with the names of fatpaths' parameters.
+    """Choice of layers by TCP's hosts: struct packet_layers; names are of fatpaths' parameters.
 
     trigger: events of daemons/fatpaths/scheme.py after which a flow takes another layer.
     start, choice: numbers of the words of those parameters.

@@ -21,7 +21,7 @@ from weft.testbed.linux.interface import Device, Interface, NamedDevice, NodeInt
 from weft.testbed.linux.netlink import NetlinkMessage
 from weft.testbed.plan.part import PlanPart
 from weft.testbed.runs.run import RunRecord
-from weft.topologies.core.address import Prefix
+from weft.topologies.core.address import EVERYTHING, IPV4, IPV6, AddressFamily, Prefix
 from weft.topologies.core.link import MTU_BYTES, LinkSpec
 from weft.topologies.core.topology import Topology
 
@@ -54,6 +54,15 @@ HOST_SYSCTLS = {
 BRIDGE_FILTER_SYSCTL = "bridge/bridge-nf-call-iptables"
 # no generated addresses, no duplicate address detection; new devices inherit it
 NO_IPV6 = {"ipv6/conf/all/disable_ipv6": "1"}
+IPV6_SYSCTLS = {
+    "ipv6/conf/all/disable_ipv6": "0",
+    "ipv6/conf/default/addr_gen_mode": "1",  # no link-local addresses
+    "ipv6/conf/all/keep_addr_on_down": "1",  # as IPv4 does
+    "ipv6/auto_flowlabels": "1",  # of the hash of a socket, which TCP draws again after a timeout
+    "ipv6/icmp/ratemask": "2",  # a type that has no limit anyway, in place of all others
+}
+IPV6_ROUTER_SYSCTLS = {"ipv6/conf/all/forwarding": "1"}
+IPV6_FABRIC_SYSCTLS = {"ipv6/fib_multipath_hash_policy": "0"}  # addresses, flow label, protocol
 
 
 def mac(node: int, port: int) -> bytes:
@@ -135,6 +144,7 @@ class NetworkPlan:
 
     link: of every link; None: as fast as the machine.
     static: the plan has the routes that the topology alone gives.
+    ipv6: the nodes have IPv6 beside IPv4: addresses and, in a static plan, routes.
     seeded: the kernel can seed each switch's multipath hash (Linux 6.11 and later).
     host_link: of links between hosts and switches of a fabric; None: like all others.
     own_links: of links that differ, by link.
@@ -150,6 +160,7 @@ class NetworkPlan:
     topology: Topology
     link: LinkSpec | None
     static: bool = False
+    ipv6: bool = False
     seeded: bool = False
     host_link: LinkSpec | None = None
     own_links: Mapping[int, LinkSpec] = field(default_factory=dict)
@@ -254,9 +265,14 @@ class NetworkPlan:
     def address(self, node: int) -> int:
         return self.topology.naming.address(node)
 
+    @property
+    def families(self) -> tuple[AddressFamily, ...]:
+        """The versions of IP that nodes have."""
+        return (IPV4, IPV6) if self.ipv6 else (IPV4,)
+
     def sysctls(self, node: int) -> dict[str, str]:
         """Return the sysctls of `node`, by path under /proc/sys/net."""
-        values = dict(NO_IPV6)
+        values = self._ipv6_sysctls(node)
         if node < self.topology.servers:
             values |= HOST_SYSCTLS
         if self.bridge_filter and self.topology.is_crossbar(node):
@@ -268,6 +284,15 @@ class NetworkPlan:
                 # without seeds switches hash alike: flows that share a link share the next one
                 if self.seeded:
                     values[SEED_SYSCTL] = str(selection.mix(1, node) or 1)
+        return values
+
+    def _ipv6_sysctls(self, node: int) -> dict[str, str]:
+        if not self.ipv6 or self.topology.is_crossbar(node):
+            return dict(NO_IPV6)
+        values = dict(IPV6_SYSCTLS)
+        if self.is_router(node):
+            values |= IPV6_ROUTER_SYSCTLS
+            values |= {} if self.topology.server_centric else IPV6_FABRIC_SYSCTLS
         return values
 
     def bridge_index(self, node: int) -> int:
@@ -386,12 +411,11 @@ class NetworkPlan:
         return [interface.new(ifb, "ifb"), tc.delay(ifb, delay_us), redirected]
 
     def addresses(self, node: int) -> list[NetlinkMessage]:
-        """Return the messages for address and neighbour entries of `node`; a crossbar has none."""
+        """Return the messages for addresses and neighbours of `node`; none for a crossbar."""
         if self.topology.is_crossbar(node):
             return []
-        messages = [
-            interface.add_address(self.address_device(node), Prefix(self.address(node), 32))
-        ]
+        device, address = self.address_device(node), Prefix(self.address(node), 32)
+        messages = [interface.add_address(device, address, family) for family in self.families]
         for port in self.ends[node]:
             messages += self.neighbours(node, port)
         return messages
@@ -418,7 +442,10 @@ class NetworkPlan:
         """Return the messages for permanent neighbour entries through `port`, in place of ARP."""
         end = self.ends[node][port]
         return [
-            fib.neighbour_message(end.ifindex, end.dev, self.address(other), mac(other, its_port))
+            fib.neighbour_message(
+                end.ifindex, end.dev, self.address(other), mac(other, its_port), family
+            )
+            for family in self.families
             for other, its_port in self.one_hop(node, port)
         ]
 
@@ -432,23 +459,29 @@ class NetworkPlan:
         if self.topology.is_crossbar(node):
             return []
         source = self.address(node)
-        if not self.is_router(node):
-            (end,) = self.ends[node].values()
-            via = [(end.ifindex, end.dev, self.address(end.peer))]
-            return [fib.route_message(Prefix(0, 0), via, source)]
-        if not self.static:
-            return []
+        return [
+            fib.route_message(prefix, via, source, family)
+            for family in self.families
+            for prefix, via in self._fixed_routes(node, down)
+        ]
+
+    def _fixed_routes(
+        self, node: int, down: Collection[int]
+    ) -> Iterator[tuple[Prefix, list[tuple[int, str, int]]]]:
+        """Yield each prefix of routes(), and the hops to it as fib.route_message() takes them."""
         ends = self.ends[node]
-        messages = []
-        for prefix, hops in candidates(self.topology, node):
+        if not self.is_router(node):
+            (end,) = ends.values()
+            yield EVERYTHING, [(end.ifindex, end.dev, self.address(end.peer))]
+            return
+        for prefix, hops in candidates(self.topology, node) if self.static else ():
             via = [
                 (ends[hop.port].ifindex, ends[hop.port].dev, self.address(hop.node))
                 for hop in hops
                 if hop.port not in down
             ]
             if via or not hops:
-                messages.append(fib.route_message(prefix, via, source))
-        return messages
+                yield prefix, via
 
     def text(self) -> Iterator[str]:
         """Yield the whole plan as commands, stage by stage."""

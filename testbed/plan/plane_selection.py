@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 from weft.daemons.core import registry
 from weft.daemons.core.capabilities import Capability
@@ -25,6 +25,7 @@ class Planes(NamedTuple):
     """The means by which a scheme routes on the kernel.
 
     static: True if routes are fixed.
+    ipv6: True if the nodes have IPv6, too.
     configs: the configuration of each daemon, by node; empty without daemons.
     balancing: the spec of the data plane, "" for none.
     needs: capabilities of the daemons.
@@ -32,6 +33,7 @@ class Planes(NamedTuple):
     """
 
     static: bool = False
+    ipv6: bool = False
     configs: Mapping[int, NodeConfig] = {}
     balancing: str = ""
     needs: frozenset[type[Capability]] = frozenset()
@@ -110,7 +112,8 @@ def _unconfigured(
     data_plane = balancing(scheme, spec, any(delays_us) and not virtual)
     if data_plane:
         check_routes(topology, spec, hosts.get("layers", 0))
-    return Planes(static=not scheme.machine, balancing=data_plane, needs=scheme.needs, hosts=hosts)
+    fixed = fixed_routes(spec)
+    return Planes(**fixed, balancing=data_plane, needs=scheme.needs, hosts=hosts)
 
 
 def scheme_link(
@@ -194,9 +197,24 @@ def balancing(scheme: Scheme, spec: str, delayed: bool) -> str:
     )
 
 
+class FixedRoutes(TypedDict):
+    """The routes that the topology alone gives, as Planes and NetworkPlan take them."""
+
+    static: bool
+    ipv6: bool
+
+
+def fixed_routes(spec: str) -> FixedRoutes:
+    """Return which routes of the scheme `spec` the topology alone gives."""
+    if spec == NONE:
+        return {"static": False, "ipv6": False}
+    scheme, options = registry.scheme(spec)
+    return {"static": scheme.machine is None, "ipv6": bool(options.get("ipv6"))}
+
+
 def is_static(spec: str) -> bool:
     """Return True if the routes of `spec` are fixed."""
-    return spec != NONE and registry.scheme(spec)[0].machine is None
+    return fixed_routes(spec)["static"]
 
 
 def has_daemons(spec: str) -> bool:

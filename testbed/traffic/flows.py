@@ -29,7 +29,7 @@ from weft.testbed.traffic.flow_results import FlowResult as FlowResult
 from weft.testbed.traffic.flow_results import FlowResults as FlowResults
 from weft.testbed.traffic.flow_results import TcpInfo, multipath_info, received_bytes, tcp_info
 from weft.testbed.traffic.tcp import TCP_NOTSENT_LOWAT, UNSENT_BYTES, raise_error, tcp_sysctls
-from weft.topologies.core.address import dotted
+from weft.topologies.core.address import IPV4, AddressFamily
 
 PORT = 7000
 FIRST_SOURCE_PORT = 10_000  # of flows in a part of a network
@@ -60,6 +60,7 @@ class FlowOptions:
         to a host that one of the first flows leads to.
     begin_s: the beginning on CLOCK_MONOTONIC, if other machines begin then with their parts of the
         network.  All have the same flows; each carries the ends of those that it has.
+    family: IPv4, or IPv6 if the network has it.
     """
 
     deadline_s: float
@@ -71,6 +72,7 @@ class FlowOptions:
     port: int = PORT
     then: Callable[[Flow], Flow | None] = _nothing
     begin_s: float | None = None
+    family: AddressFamily = IPV4
 
 
 def run(net: NetworkHandle, flows: Iterable[Flow], options: FlowOptions) -> FlowResults:
@@ -110,6 +112,8 @@ def check(net: NetworkHandle, flows: Sequence[Flow], options: FlowOptions) -> No
             f"flows: warm_up_s must lie between 0 and the deadline, got {options.warm_up_s} of "
             f"{options.deadline_s}"
         )
+    if options.family != IPV4 and (options.transport != "tcp" or options.begin_s):
+        raise ValueError("flows: over IPv6 they need transport tcp and one machine")
     hosts = range(net.topology.servers)
     for flow in flows:
         if flow.src == flow.dst or flow.src not in hosts or flow.dst not in hosts:
@@ -228,7 +232,7 @@ class _Loop:
         multipath = mptcp.subflows(self.options.transport)
         kind = socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
         protocol = mptcp.PROTOCOL if multipath else socket.IPPROTO_TCP
-        tcp_socket = socket.socket(socket.AF_INET, kind, protocol)
+        tcp_socket = socket.socket(self.options.family.number, kind, protocol)
         # also at a listener: DCTCP answers marks as a receiver, and says so in the handshake
         algorithm = self.options.congestion_control.encode()
         tcp_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, algorithm)
@@ -306,7 +310,7 @@ class _Loop:
             connection.received = received_bytes(receiver)
 
     def address(self, host: int) -> str:
-        return dotted(self.net.topology.naming.address(host))
+        return self.options.family.address(self.net.topology.naming.address(host))
 
     def open_all(self) -> None:
         """Open a connection for each flow, some at a time."""
@@ -331,7 +335,7 @@ class _Loop:
         unsent_bytes = math.inf if flow.size_bytes is None else flow.size_bytes
         connection = _Connection(flow, sender, unsent_bytes, number=number)
         sender.connect_ex((self.address(flow.dst), self.options.port))
-        self.expected[*sender.getsockname(), flow.dst] = connection
+        self.expected[*sender.getsockname()[:2], flow.dst] = connection
         return connection
 
     def start(self, connection: _Connection, now: float) -> None:
@@ -349,7 +353,7 @@ class _Loop:
                 receiver, sender = listener.accept()
             except BlockingIOError:
                 return
-            connection = self.expected.pop((*sender, host))
+            connection = self.expected.pop((*sender[:2], host))
             connection.receiver = receiver
             if self.readers:
                 receiver.setblocking(True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -43,6 +43,33 @@ def tcp_sysctls(net: NetworkHandle, host: int = 0) -> dict[str, str]:
     return netns.in_thread(work)
 
 
+def counters(net: NetworkHandle, names: Collection[str]) -> dict[str, int]:
+    """Return counters of the kernel's TCP (TcpExt of /proc/net/netstat), summed over all hosts.
+
+    Raises:
+        ValueError: the kernel has no such counter.
+    """
+
+    def work() -> list[dict[str, int]]:
+        tables = []
+        for host in range(net.topology.servers):
+            netns.enter(net.netns(host))
+            tables.append(parse_netstat(NETSTAT.read_text()))
+        return tables
+
+    tables = netns.in_thread(work)
+    if missing := sorted(set(names) - tables[0].keys()):
+        raise ValueError(f"this kernel does not count {', '.join(missing)} of TCP")
+    return {name: sum(table[name] for table in tables) for name in names}
+
+
+def parse_netstat(text: str) -> dict[str, int]:
+    """Return the counters of TcpExt in the text of /proc/net/netstat, by name."""
+    names, values = (line.split()[1:] for line in text.splitlines() if line.startswith("TcpExt:"))
+    return dict(zip(names, map(int, values), strict=True))
+
+
+NETSTAT = Path("/proc/thread-self/net/netstat")
 CONNECT_S = 10.0
 UNSENT_BYTES = 1 << 17  # unsent bytes that a sender keeps in the kernel
 TCP_NOTSENT_LOWAT = 25

@@ -58,6 +58,39 @@ class Prefix(NamedTuple):
 EVERYTHING = Prefix(0, 0)
 
 
+class AddressFamily(NamedTuple):
+    """A version of IP; a node's address ends with its IPv4 address.
+
+    number: of the family in Linux.
+    network: the beginning of addresses.
+    next_hops: the beginning of next hops' addresses.
+    bits: length of both.
+    """
+
+    number: int
+    network: str = ""
+    next_hops: str = ""
+    bits: int = 0
+
+    def address(self, address: int) -> str:
+        """Return the address of the node whose IPv4 address is `address`."""
+        return self.network + dotted(address)
+
+    def next_hop(self, address: int) -> str:
+        """Return the address by which routes name that node as their next hop."""
+        return self.next_hops + dotted(address)
+
+    def prefix(self, prefix: Prefix) -> str:
+        """Return the addresses of the nodes whose IPv4 addresses `prefix` holds."""
+        return f"{self.address(prefix.network)}/{self.bits + prefix.length}"
+
+
+IPV4 = AddressFamily(2)
+# A unique local prefix (RFC 4193) with the global identifier "weft"; link-local next hops, which
+# need no route of their own.
+IPV6 = AddressFamily(10, "fd77:6566:7400::", "fe80::", 96)
+
+
 def covering(prefix: Prefix, table: Iterable[Prefix]) -> Prefix:
     """Return the longest prefix of `table` that covers `prefix`; ValueError without one."""
     return max(

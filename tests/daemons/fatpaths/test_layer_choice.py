@@ -255,9 +255,7 @@ def test_c_and_python_see_the_same_cuts_and_rounds(library):
     assert min(seen) > 300
 
 
-@given(
-    st.integers(1, 100), st.lists(st.integers(1, 65_535), max_size=60)
-)
+@given(st.integers(1, 100), st.lists(st.integers(1, 65_535), max_size=60))
 def test_no_cell_is_longer_than_its_size_and_c_sees_the_same(library, cell_kb, lengths):
     flow, theirs, cells = LayerFlowState(), FlowInC(), [[]]
     for length in lengths:

@@ -263,6 +263,10 @@ def test_the_foreground_takes_commands_and_takes_everything_down_at_the_end():
         (["up", "dcell:n=3,k=1", "--routing", "ttc"], "scheme ttc runs on switch fabrics"),
         (["up", "dcell:n=3,k=1", "--routing", "dr:hello_ms=0"], "hello_ms"),
         (["up", "fattree:k=4", "--routing", "dr"], "scheme dr runs on server-centric networks"),
+        (
+            ["up", "fattree:k=4", "--routing", "ecmp:ipv6=1"],
+            "scheme ecmp routes IPv4 alone; for IPv6 take static:ipv6=1",
+        ),
         (["up", "star:n=3", "--routing", "nonsense"], "no scheme 'nonsense'"),
         (["exec", "--run", "no-such-run", "h0", "--", "true"], "no run 'no-such-run' is up"),
         (["uml", "--"], "uml: no command"),

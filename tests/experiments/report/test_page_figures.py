@@ -51,7 +51,7 @@ def test_a_figure_is_of_the_rows_of_the_set(figure: PageFigure) -> None:
         assert words_of(path)[SOURCE] == source(entries), "make figures"
 
 
-# difference of a pixel's colour, and the fraction of pixels, which last bits of another processor move
+# difference of a pixel's colour, and fraction of pixels, that last bits of another processor make
 VISIBLE, MOST_DIFFERENT = 0.1, 0.0005
 
 

@@ -16,7 +16,7 @@ from weft.testbed.linux.interface import NamedDevice, Tunnel
 from weft.testbed.linux.iproute import decoded
 from weft.testbed.linux.netlink import NetlinkMessage
 from weft.testbed.plan import network_plan
-from weft.topologies.core.address import Prefix
+from weft.topologies.core.address import IPV6, Prefix
 from weft.topologies.core.link import LinkSpec, Mbps
 
 PREFIXES = ("IFLA_", "IFA_", "RTA_", "NDA_", "TCA_", "NFTA_", "VETH_", "NLMSGERR_ATTR_")
@@ -105,6 +105,7 @@ VXLAN = {
     "IFLA_VXLAN_PORT": 4790,
 }
 ROUTE = {"family": 2, "table": 254, "proto": 177, "dst_len": 8, "RTA_DST": "10.0.0.0"}
+ROUTE_6 = {"family": 10, "table": 254, "proto": 177}
 HTB_RATES = {
     "rate___reserved": 1,
     "rate": 12_500_000,
@@ -176,6 +177,44 @@ MESSAGES: list[tuple[NetlinkMessage, dict[str, Any]]] = [
         },
     ),
     (fib.route_message(Prefix(0x0A000000, 8), [], 0), {**ROUTE, "type": 7}),
+    (
+        interface.add_address(DEVICE, Prefix(0x0A000001, 32), IPV6),
+        {
+            **{"family": 10, "prefixlen": 128, "index": 77, "flags": 2},
+            "IFA_ADDRESS": "fd77:6566:7400::a00:1",
+        },
+    ),
+    (
+        fib.route_message(Prefix(0, 0), [(77, "a", 1 << 24)], 3 << 24, IPV6),
+        {
+            **ROUTE_6,
+            **{"dst_len": 96, "RTA_DST": "fd77:6566:7400::", "type": 1, "flags": 4},
+            **{"RTA_OIF": 77, "RTA_GATEWAY": "fe80::100:0"},
+            "RTA_PREFSRC": "fd77:6566:7400::300:0",
+        },
+    ),
+    (
+        fib.route_message(
+            Prefix(0x0A000000, 8), [(77, "a", 1 << 24), (78, "b", 2 << 24)], 3 << 24, IPV6
+        ),
+        {
+            **ROUTE_6,
+            **{"dst_len": 104, "RTA_DST": "fd77:6566:7400::a00:0", "type": 1},
+            "RTA_PREFSRC": "fd77:6566:7400::300:0",
+            "RTA_MULTIPATH": [
+                {"flags": 4, "oif": 77, "RTA_GATEWAY": "fe80::100:0"},
+                {"flags": 4, "oif": 78, "RTA_GATEWAY": "fe80::200:0"},
+            ],
+        },
+    ),
+    (
+        fib.route_message(Prefix(0x0A000000, 8), [], 0, IPV6),
+        {**ROUTE_6, "dst_len": 104, "RTA_DST": "fd77:6566:7400::a00:0", "type": 7},
+    ),
+    (
+        fib.neighbour_message(77, "h0-eth0", 0x0A000002, bytes([2, 0, 0, 1, 0, 2]), IPV6),
+        {"family": 10, "ifindex": 77, "NDA_DST": "fe80::a00:2", "NDA_LLADDR": MAC},
+    ),
     (fib.removal_message(Prefix(0x0A000000, 8)), {**ROUTE, "scope": 255}),
     (
         fib.static_route(Prefix(0x0A000000, 8), DEVICE, gateway=1 << 24, source=5, table=6330),

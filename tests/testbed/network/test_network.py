@@ -41,6 +41,7 @@ def state(name: str) -> dict[str, object]:
             "addresses": ["ip", "-j", "address"],
             "neighbours": ["ip", "-j", "neighbour"],
             "routes": ["ip", "-j", "route"],
+            "routes of IPv6": ["ip", "-6", "-j", "route"],
             "qdiscs": ["tc", "-j", "qdisc"],
         }.items()
     }
@@ -56,14 +57,16 @@ def state(name: str) -> dict[str, object]:
 
 @pytest.mark.kernel
 @pytest.mark.real_clock("tc cannot set the links of that clock")
+@pytest.mark.parametrize("ipv6", [False, True])
 @pytest.mark.parametrize("spec", ["dcell:n=3,k=1", "fattree:k=4"])
-def test_the_dry_run_makes_the_same_network_as_netlink(network, spec):
+def test_the_dry_run_makes_the_same_network_as_netlink(network, spec, ipv6):
     """Two ways to one state: our packed messages, and the commands that a dry run prints, run by
     iproute2."""
-    ours = network(spec)
+    ours = network(spec, scheme=f"static:ipv6={int(ipv6)}")
     kept = run.reserve(None)
     own = run.RunRecord(kept.run.id, ours.run.slot, kept.run.directory)
-    plan = NetworkPlan(own, build(spec), LINK, static=True, **bring_up.kernel_properties())
+    routes = {"static": True, "ipv6": ipv6}
+    plan = NetworkPlan(own, build(spec), LINK, **routes, **bring_up.kernel_properties())
     names = [plan.namespace(node) for node in range(plan.topology.nodes)]
     run.write_journal(kept.run, {"id": kept.run.id, "slot": kept.run.slot, "namespaces": names})
     try:

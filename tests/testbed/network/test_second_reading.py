@@ -16,6 +16,8 @@ LINK = LinkSpec(rate_bps=20 * Mbps, queue_packets=250)
 NETWORKS = {
     "crossbars": ("dcell:n=3,k=1", LINK, {}),
     "static routes": ("fattree:k=4", replace(LINK, mtu_bytes=4000), {"scheme": "static"}),
+    "IPv6": ("fattree:k=4", LINK, {"scheme": "static:ipv6=1"}),
+    "IPv6 over crossbars": ("dcell:n=3,k=1", LINK, {"scheme": "static:ipv6=1"}),
     "trimming": ("fattree:k=4", replace(LINK, trim_packets=8), {"scheme": "vlb"}),
     "a slower link": ("star:n=3", LINK, {"own_links": {1: replace(LINK, rate_bps=5 * Mbps)}}),
     "slower hosts": ("fattree:k=4", LINK, {"host_link": replace(LINK, loss_ppb=10**6)}),

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.daemons.fatpaths.layer_choice import Choice, Start
 from weft.daemons.fatpaths import layers
 from weft.daemons.fatpaths.scheme import Trigger
 from weft.daemons.transport.results import Delivered
@@ -26,8 +27,6 @@ from weft.testbed.packets.network import (
     TcpParameters,
 )
 from weft.topologies import build
-
-from tests.daemons.fatpaths.layer_choice import Choice, Start
 
 RATE_BPS, FRAME_BYTES, HEADER_BYTES = 10**10, 9_000, 66
 JIFFY_NS, SECOND_NS = 1_000_000, 10**9
@@ -218,9 +217,7 @@ def frames_to_spines(net: PacketNetwork) -> list[int]:
 
 def test_a_flow_takes_layers_in_turn_after_each_cell(compiled: Path) -> None:
     """Seven packets of 8,986 bytes behind Ethernet are in a cell of 64 kB."""
-    net = over_spines(
-        compiled, TcpLayers(trigger=Trigger.BYTES, cell_kb=64, choice=Choice.TURN)
-    )
+    net = over_spines(compiled, TcpLayers(trigger=Trigger.BYTES, cell_kb=64, choice=Choice.TURN))
     net.send(0, 0, 4, 0, 59 * PAYLOAD_BYTES)
     net.run_until(SECOND_NS)
     assert frames_to_spines(net) == [17, 14, 14, 14]

@@ -1,5 +1,6 @@
 """The plan as data: what it would do, in order."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -63,3 +64,41 @@ def test_what_passes_a_crossbar_passes_no_packet_filter(bridge_filter):
     ]
     setting = "sysctl -w net.bridge.bridge-nf-call-iptables=0"
     assert lines == ([f"ip netns exec {name} {setting}" for name in named] if bridge_filter else [])
+
+
+@pytest.mark.parametrize("spec", ["dcell:n=3,k=1", "bcube:n=2,k=1", "fattree:k=4", "slimfly:q=3"])
+def test_ipv6_has_the_addresses_neighbours_and_routes_of_ipv4(spec):
+    """Each IPv6 command is one of IPv4 with longer addresses, and IPv4 is as without IPv6."""
+    plan = plan_of(spec)
+    both = replace(plan, ipv6=True)
+    for node in range(plan.topology.nodes):
+        lines = [message.command for message in [*both.addresses(node), *both.routes(node)]]
+        others = [line for line in lines if "::" not in line]
+        assert others == [
+            message.command for message in [*plan.addresses(node), *plan.routes(node)]
+        ]
+        sixes = [line for line in lines if line not in others]
+        assert sorted(map(in_ipv4, sixes)) == sorted(others)
+
+
+def in_ipv4(command: str) -> str:
+    """Return a command of `ip` without what only IPv6 has."""
+    command = command.removesuffix(" nodad").replace("fd77:6566:7400::", "").replace("fe80::", "")
+    return re.sub(r"/(\d+)", lambda length: f"/{int(length[1]) - 96}", command)
+
+
+def test_ipv6_is_off_unless_asked_for_and_in_crossbars():
+    off = "ipv6/conf/all/disable_ipv6"
+    plan = replace(plan_of("dcell:n=3,k=1"), ipv6=True)
+    for node in range(plan.topology.nodes):
+        assert plan.sysctls(node)[off] == str(int(plan.topology.is_crossbar(node)))
+        assert plan_of("dcell:n=3,k=1").sysctls(node)[off] == "1"
+
+
+def test_switches_hash_flow_labels_and_forward():
+    plan = replace(plan_of("fattree:k=4"), ipv6=True)
+    for node in range(plan.topology.nodes):
+        values = plan.sysctls(node)
+        router = plan.is_router(node)
+        assert values.get("ipv6/conf/all/forwarding") == ("1" if router else None)
+        assert values.get("ipv6/fib_multipath_hash_policy") == ("0" if router else None)

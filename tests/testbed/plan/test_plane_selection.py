@@ -56,6 +56,11 @@ def test_fixed_routes_and_none_have_no_daemons():
         False,
     )
     assert not planes(DCELL, "static", None).configs
+    assert [planes(DCELL, spec, None).ipv6 for spec in ("static", "static:ipv6=1", "none")] == [
+        False,
+        True,
+        False,
+    ]
     assert [is_static(spec) for spec in ("static", "none", "dr")] == [True, False, False]
     assert [has_daemons(spec) for spec in ("static", "none", "dr", "ttc:hello_ms=3")] == [
         False,

@@ -16,6 +16,7 @@ from weft.testbed.measure.queues import Occupancies
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.traffic import flows, mptcp, tcp
 from weft.testbed.traffic.flows import Flow
+from weft.topologies.core.address import IPV4, IPV6, AddressFamily
 from weft.topologies.core.link import LinkSpec, Mbps
 
 pytestmark = pytest.mark.kernel
@@ -32,18 +33,21 @@ def kernel_release() -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", platform.release())[:2])
 
 
+@pytest.mark.parametrize("family", [IPV4, IPV6])
 @pytest.mark.parametrize("open_before", [False, True])
 def test_every_flow_of_many_arrives_whole(
-    network: Callable[..., RunningNetwork], read_by: None, open_before: bool
+    network: Callable[..., RunningNetwork], read_by: None, open_before: bool, family: AddressFamily
 ) -> None:
-    net = network("star:n=4", LINK)
+    net = network("star:n=4", LINK, f"static:ipv6={int(family == IPV6)}")
     wanted = [
         Flow(i / 1000, i % 4, (i + 1 + i // 4 % 3) % 4, 1 + 977 * (i % 20)) for i in range(400)
     ]
     table = flows.run(
         net,
         wanted,
-        flows.FlowOptions(deadline_s=60, congestion_control="reno", open_before=open_before),
+        flows.FlowOptions(
+            deadline_s=60, congestion_control="reno", open_before=open_before, family=family
+        ),
     )
     assert [result.flow for result in table.results] == sorted(wanted)
     assert [result.received_bytes for result in table.results] == [
@@ -56,6 +60,14 @@ def test_every_flow_of_many_arrives_whole(
     assert all(result.began_s >= result.flow.at_s for result in table.results)
     assert table.congestion_control == "reno"
     assert table.sysctls["tcp_sack"] == "1"
+
+
+@pytest.mark.parametrize("change", [{"transport": "mptcp:subflows=2"}, {"begin_s": 1.0}])
+def test_what_ipv6_cannot_do_is_refused(network: Callable[..., RunningNetwork], change) -> None:
+    net = network("star:n=2", LINK, "static:ipv6=1")
+    options = flows.FlowOptions(deadline_s=1, congestion_control="reno", family=IPV6, **change)
+    with pytest.raises(ValueError, match="over IPv6 they need transport tcp and one machine"):
+        flows.run(net, [Flow(0.0, 0, 1, 1)], options)
 
 
 def test_a_flow_takes_as_long_as_its_bytes_do(

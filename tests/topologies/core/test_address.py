@@ -6,7 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.topologies import build
-from weft.topologies.core.address import AddressLayout, FabricNaming, Prefix, Tier, dotted
+from weft.topologies.core.address import (
+    IPV4,
+    IPV6,
+    AddressLayout,
+    FabricNaming,
+    Prefix,
+    Tier,
+    dotted,
+)
 from weft.topologies.recursive.ccrdn import BETA_DCELL, DCELL, FICONN, Ccrdn, CcrdnNaming
 
 NETWORKS = [
@@ -170,3 +178,14 @@ def test_prefix():
     assert prefix.holds(10 << 24 | 1 << 16 | 77)
     assert not prefix.holds(10 << 24 | 2 << 16)
     assert Prefix(0, 0).holds(10 << 24)
+
+
+def test_an_ipv6_address_ends_with_that_of_ipv4():
+    host = build("fattree:k=4").naming.address(5)
+    assert ipaddress.IPv6Address(IPV6.address(host)).packed[-4:] == host.to_bytes(4, "big")
+    assert ipaddress.IPv6Address(IPV6.address(host)).is_private
+    assert ipaddress.IPv6Address(IPV6.next_hop(host)).is_link_local
+    assert IPV6.prefix(Prefix(10 << 24, 8)) == "fd77:6566:7400::10.0.0.0/104"
+    assert ipaddress.IPv6Network(IPV6.prefix(Prefix(10 << 24, 8))).num_addresses == 1 << 24
+    assert (IPV4.address(host), IPV4.next_hop(host)) == ("10.1.0.1", "10.1.0.1")
+    assert IPV4.prefix(Prefix(10 << 24, 8)) == "10.0.0.0/8"

@@ -1,0 +1,1 @@
+"""IPv6 flow labels that Linux' TCP draws again: PRR after timeouts, PLB after marks."""

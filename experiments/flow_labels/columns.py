@@ -1,0 +1,22 @@
+"""Meanings of the columns of this room's experiment."""
+
+from __future__ import annotations
+
+FLOW_LABELS = {
+    "flows": "endless flows",
+    "goodput_fraction": "payload that a flow received, over what its host's link carries of IPv4, "
+    "whose header is 20 bytes shorter; mean",
+    "slowest_fraction": "the same of the slowest flow",
+    "goodputs_fraction": "list: the same of every flow, in order",
+    "stopped_flows": "flows that received nothing new in the second half of the counted time",
+    "still_ms": "list: longest time without new data, of every flow",
+    "longest_still_ms": "the longest of these",
+    "new_labels": "labels in arrived packets of data beside each flow's first; 0 over IPv4",
+    "timeout_rehashes": "new hashes after a retransmission timeout (TcpTimeoutRehash); "
+    "IPv4 does not carry them",
+    "duplicate_rehashes": "new hashes of receivers that got data twice (TcpDuplicateDataRehash)",
+    "plb_rehashes": "new hashes after rounds with marks (TCPPLBRehash)",
+    "timeouts": "expiries of the retransmission timer",
+    "marked_fraction": "segments that were delivered with a mark, of all sent",
+    "retransmitted_fraction": "segments that were sent again, of all sent",
+}
