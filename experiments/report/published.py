@@ -68,7 +68,7 @@ SWEEPS = (
     Sweep("flow_completion", {**LARGE, **BY_FLOW}),
     Sweep("flow_completion", {**LARGE, **BY_PACKET}),
     Sweep("link_loss", {"engine": "fabric"}),
-    Sweep("flowlet_gaps", {"clock": "virtual"}),
+    *(Sweep(name, {"clock": "virtual"}) for name in ("flowlet_gaps", "connectivity_kernel")),
     Sweep("flow_labels"),
     Sweep("flow_labels", LINUX_TIMEOUT),
     Sweep("collectives"),
