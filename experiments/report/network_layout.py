@@ -192,7 +192,8 @@ def in_tiers(topology: Topology, tier: NDArray[np.int64]) -> Places:
     for number in range(1, int(tier.max()) + 1):
         nodes = np.flatnonzero(tier == number)
         if number == 1:
-            places = above_hosts(nodes, positions, edge_of)
+            places = above_hosts(nodes[: len(nodes) // topology.planes], positions, edge_of)
+            places = beside_each_other(places, topology.planes, x)
         elif len(nodes) == len(below):
             places = below
         else:
@@ -210,6 +211,12 @@ def above_hosts(
     for host, switch in edge_of.items():
         hosts.setdefault(switch, []).append(positions[host].real)
     return np.array([np.mean(hosts.get(switch, [])) for switch in switches.tolist()])
+
+
+def beside_each_other(places: NDArray[np.float64], planes: int, width: float) -> NDArray[np.float64]:
+    """Return the places of switches of all planes, from those of the first in a row of `width`."""
+    aside = (np.arange(planes) - (planes - 1) / 2) / planes * width / len(places)
+    return (places + aside[:, None]).ravel()
 
 
 def on_circle(topology: Topology) -> Places:

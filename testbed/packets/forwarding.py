@@ -86,6 +86,8 @@ def check_forwarding(
         raise ValueError(
             f"simulated switches do not run {spec}, which reads what daemons write; {advice}"
         )
+    if not rule and topology.planes > 1:
+        raise ValueError(f"scheme {spec} has one path; on several planes take ecmp, rps or drill")
     if rule and rule.hosts and transport == "tcp":
         check_layers(rule.hosts)
     if rule and rule.hosts and transport == "plain":

@@ -40,7 +40,7 @@ from weft.testbed.packets.transport import DATAGRAM_BYTES, Transport
 from weft.topologies import build
 from weft.topologies.core.failures import fail_links
 from weft.topologies.core.link import Gbps, LinkSpec
-from weft.topologies.core.topology import Topology
+from weft.topologies.core.topology import Topology, require_one_plane
 
 LINK = LinkSpec(rate_bps=10 * Gbps, queue_packets=100, delay_us=1)
 TRIM_PACKETS, HEADER_BYTES = 8, 64  # of queues that trim, unless a link says another number
@@ -320,6 +320,7 @@ class Simulation:
         self.payload_bytes = frame_bytes - (DATAGRAM_BYTES if self.is_plain else TCP_HEADER_BYTES)
         check_memory(topology, flows, frame_bytes if self.is_tcp else 0)
         check_forwarding(topology, scheme, hosts.name, daemons=daemons)
+        check_planes(topology, hosts.name)
         self.control = ControlPlane(topology, scheme, links) if daemons else None
         tables = self.control.forwarding if self.control else self._forwarding()
         self.by_routes = tables.next_hops is None and not self.control
@@ -357,7 +358,13 @@ class Simulation:
         elif hosts.name == "plain":
             endpoint = hosts.plain(links[0].rate_bps, frame_bytes)
         else:
-            endpoint = hosts.ndp(links[0].rate_bps, frame_bytes, layers=layers, seed=self.seed)
+            endpoint = hosts.ndp(
+                links[0].rate_bps,
+                frame_bytes,
+                layers=layers,
+                seed=self.seed,
+                planes=self.topology.planes,
+            )
         return PacketNetwork(
             self.topology, kinds, endpoint, tables.next_hops, self.seed, layers=tables.moves
         )
@@ -609,6 +616,12 @@ def simulated_links(
         ],
         np.array([place[spec] for spec in specs]),
     )
+
+
+def check_planes(topology: Topology, transport: str) -> None:
+    """Raise ValueError for hosts without a transport on several planes."""
+    if transport == "plain":
+        require_one_plane("hosts without a transport", topology)
 
 
 def check_memory(topology: Topology, flows: PacketFlows, tcp_frame_bytes: int) -> None:
