@@ -706,18 +706,19 @@ static uint32_t looked_up(struct packet_network *n, uint32_t node, struct frame 
 	return memo->hop.port;
 }
 
-/* Return the port by which a new frame leaves its host: the one of its plane. */
+/* Return the port by which a new frame leaves its host, and note its plane. */
 static uint32_t departure(const struct packet_network *n, struct frame *frame)
 {
 	const struct packet_wiring *w = &n->wiring;
-	uint32_t first = w->first_port[frame->src], value, port;
+	uint32_t first = w->first_port[frame->src], value;
+	const uint32_t *ports;
 
 	if (w->planes == 1)
 		return first;
+	ports = &w->departures[frame->src * (w->planes + 1)];
 	value = n->is_tcp ? mix(w->rule.seed, frame->segment.flow) : frame->packet.layer;
-	port = w->departures[frame->src * w->planes + value % w->planes];
-	frame->plane = port - first;
-	return port;
+	frame->plane = ports[1 + value % ports[0]] - first;
+	return first + frame->plane;
 }
 
 /* Return the place of a host's end of a frame's way, in last_switch and in last_port. */

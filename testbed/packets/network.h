@@ -82,11 +82,11 @@ struct packet_link {
  * first_port[node + 1]; port p leads to node peer[p], and is of the kind links[link[p]].
  *
  * The rest is for messages without a route of their own; hops is 0 if there are none.  Each host
- * then has a port to each of `planes` networks that have no other common nodes.  A packet of the purified
- * transport belongs to plane v % planes by its entropy value v, its layer; one of TCP by a hash of its flow.
- * It leaves by departures[host * planes + plane], and stays in the plane where that port leads.
- * last_port[host * planes + plane] is that of the host's switch to it.  Switches that hash a flow hash its
- * packets' entropy values, too.
+ * then has a port to each of `planes` networks that have no other common nodes.  departures has, for each
+ * host, the number of ports that it sends by, and planes places with them.  A packet of the purified
+ * transport takes port v % number by its entropy value v, its layer; one of TCP by a hash of its flow.  It
+ * stays in the plane to which the port leads.  last_port[host * planes + plane] is the port of the host's
+ * switch to it.  Switches that hash a flow hash its packets' entropy values, too.
  *
  * hop_sets[h], where h = hops[(layer * n_switches + switch) * n_switches + last switch], is the number
  * of ports of `switch` that lead to the last switch before the destination; they follow, numbered from

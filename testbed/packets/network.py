@@ -420,17 +420,20 @@ def last_ports(topology: Topology, ports: PortTable) -> NDArray[np.uint32]:
 
 
 def departures(topology: Topology) -> NDArray[np.uint32]:
-    """Return the place in PortTable by which each host sends the packets of each plane.
+    """Return the ports that each host sends by, as in struct packet_wiring.
 
-    Those of a plane to which its link has failed go by another of its planes, if it has one; of the
-    links of other hosts it knows nothing.
+    These are its healthy ones: a host knows of its own links alone.  Without any it has all.
+
+    Returns:
+        Number of ports, and places in PortTable, shape (hosts, 1 + planes).
     """
-    ports = PortTable.of(topology)
-    table = ports.first[: topology.servers, None] + np.arange(topology.planes, dtype=np.uint32)
-    for own in table[ports.failed[table].any(axis=1)]:
-        alive = own[~ports.failed[own]]
-        if len(alive):
-            own[:] = np.where(ports.failed[own], np.resize(alive, len(own)), own)
+    ports, planes = PortTable.of(topology), topology.planes
+    own = ports.first[: topology.servers, None] + np.arange(planes, dtype=np.uint32)
+    table = np.hstack([np.full_like(own[:, :1], planes), own])
+    failed = ports.failed[own]
+    for host in np.flatnonzero(failed.any(axis=1) & ~failed.all(axis=1)):
+        alive = own[host][~failed[host]]
+        table[host] = len(alive), *np.resize(alive, planes)
     return table
 
 
@@ -577,6 +580,8 @@ class PacketNetwork:
         )
         if not self._network:
             raise MemoryError("no memory for a simulated network")
+        if topology.planes > 1:
+            self.live()  # a host does not know in which planes others have lost their links
 
     def _wire(
         self, link: PacketLink | Links, next_hops: NextHops | None, seed: int, frame_bytes: int

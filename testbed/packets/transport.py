@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
-from weft.daemons.transport.parameters import MOST_LAYERS, LayerChoice, Parameters, timeout_ns
+from weft.daemons.transport.parameters import (
+    MOST_LAYERS,
+    Backoff,
+    LayerChoice,
+    Parameters,
+    timeout_ns,
+)
 from weft.testbed.packets.network import (
     CLASSIC_ECN,
     DCTCP,
@@ -127,15 +133,18 @@ class Transport(NamedTuple):
             raise ValueError(
                 f"ndp: entropies={self.entropies} do not spread evenly over {planes} planes"
             )
-        usual = ENTROPIES // planes * planes if planes > 1 else layers
+        values = self.entropies or (ENTROPIES // planes * planes if planes > 1 else 1)
+        # a dead path takes its part of a window, which must not count as so many timeouts in a row
+        backoff = Backoff.WINDOW if values > 1 else Backoff.PACKET
         return Parameters(
             rate_bps=planes * rate_bps,
             window=self.window,
-            layers=self.entropies or usual,
+            layers=max(values, layers),
             frame_bytes=frame_bytes,
             timeout_ns=timeout_ns(rate_bps, frame_bytes),
             seed=seed,
             choice=LayerChoice[self.choice.upper()],
+            backoff=backoff,
         )
 
 

@@ -56,7 +56,7 @@ def planes_of(plane: Topology, k: int, spec: str) -> Topology:
     )
     links = k * len(plane.links)
     require_room(NAME, wide.layout, nodes=wide.servers + wide.switches, links=links)
-    _ = [wide.switch_address(switch) for switch in first_switches(wide)]  # there is room for them
+    require_addresses(wide)
     levels = [
         np.concatenate([in_plane(plane, k, number, level) for number in range(k)])
         for level in range(int(plane.level.max()) + 1)
@@ -73,10 +73,15 @@ def planes_of(plane: Topology, k: int, spec: str) -> Topology:
     )
 
 
-def first_switches(naming: FabricNaming) -> list[int]:
-    """Return the first switch of each tier."""
-    sizes = [tier.switches for tier in naming.tiers]
-    return [sum(sizes[:tier]) for tier in range(len(sizes))]
+def require_addresses(naming: FabricNaming) -> None:
+    """Raise ValueError if switches of a tier are too many for their addresses."""
+    first = 0
+    try:
+        for tier in naming.tiers:
+            naming.switch_address(first)
+            first += tier.switches
+    except ValueError as error:
+        raise ValueError(f"{NAME}: {error}") from None
 
 
 def in_plane(plane: Topology, k: int, number: int, level: int) -> NDArray[np.int64]:
