@@ -23,15 +23,15 @@ struct slot {
 struct outgoing {
 	struct outgoing *next_sender, *next_active, *last_active;
 	uint64_t size_bytes, heard_at, silent_at, credits; /* silent_at: of the last silence */
-	uint64_t probes_at; /* next probes of bad layers, if there are any */
 	struct slot *slots;
-	struct layer_history history;
 	uint32_t *refused; /* a ring with room for every packet: each is in it once */
 	uint32_t first_refused, listed_refused, refusals;
 	uint32_t first_in_flight, last_in_flight;
 	uint32_t flow, peer, packets, next, acknowledged, pulls, silences, draws, layer;
 	uint32_t arrived; /* the packet that was acknowledged last, if any */
 	uint8_t listed, failed;
+	uint64_t probes_at; /* next probes of bad layers, if there are any */
+	struct layer_history history;
 };
 
 struct incoming {
