@@ -20,7 +20,6 @@ from weft.daemons.simulator.node import Node
 from weft.daemons.simulator.packet_walk import PacketWalk, SimulatedNetwork
 from weft.daemons.simulator.wires import CALL, TICK, EventQueue, Listener, Randomness, Wire, Wires
 from weft.topologies.core.address import Prefix
-
 from weft.topologies.core.topology import require_one_plane
 
 if TYPE_CHECKING:

@@ -213,7 +213,9 @@ def above_hosts(
     return np.array([np.mean(hosts.get(switch, [])) for switch in switches.tolist()])
 
 
-def beside_each_other(places: NDArray[np.float64], planes: int, width: float) -> NDArray[np.float64]:
+def beside_each_other(
+    places: NDArray[np.float64], planes: int, width: float
+) -> NDArray[np.float64]:
     """Return the places of switches of all planes, from those of the first in a row of `width`."""
     aside = (np.arange(planes) - (planes - 1) / 2) / planes * width / len(places)
     return (places + aside[:, None]).ravel()

@@ -429,7 +429,7 @@ def departures(topology: Topology) -> NDArray[np.uint32]:
     """
     ports, planes = PortTable.of(topology), topology.planes
     own = ports.first[: topology.servers, None] + np.arange(planes, dtype=np.uint32)
-    table = np.hstack([np.full_like(own[:, :1], planes), own])
+    table = np.hstack([np.full_like(own[:, :1], planes), own]).astype(np.uint32)
     failed = ports.failed[own]
     for host in np.flatnonzero(failed.any(axis=1) & ~failed.all(axis=1)):
         alive = own[host][~failed[host]]
@@ -708,7 +708,8 @@ class PacketNetwork:
 
     def reroute(self, next_hops: NextHops) -> None:
         """Route packets by `next_hops`, with the same rule and as many layers, from now on."""
-        pointers = map(self._kept, (next_hops.departures, next_hops.hops, next_hops.sets))
+        arrays: list[NDArray[Any]] = [next_hops.departures, next_hops.hops, next_hops.sets]
+        pointers = map(self._kept, arrays)
         self._check(
             self._library.packet_network_reroute(self._network, *pointers, len(next_hops.sets))
         )

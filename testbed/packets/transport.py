@@ -113,7 +113,7 @@ class Transport(NamedTuple):
         )
 
     def ndp(
-        self, rate_bps: int, frame_bytes: int, *, layers: int, seed: int, planes: int = 1
+        self, rate_bps: int, frame_bytes: int, *, layers: int = 1, seed: int = 0, planes: int = 1
     ) -> Parameters:
         """Return the parameters of the purified transport, see daemons/transport/parameters.py.
 
@@ -133,15 +133,16 @@ class Transport(NamedTuple):
             raise ValueError(
                 f"ndp: entropies={self.entropies} do not spread evenly over {planes} planes"
             )
+        host_bps = planes * rate_bps
         values = self.entropies or (ENTROPIES // planes * planes if planes > 1 else 1)
         # a dead path takes its part of a window, which must not count as so many timeouts in a row
         backoff = Backoff.WINDOW if values > 1 else Backoff.PACKET
         return Parameters(
-            rate_bps=planes * rate_bps,
+            rate_bps=host_bps,
             window=self.window,
             layers=max(values, layers),
             frame_bytes=frame_bytes,
-            timeout_ns=timeout_ns(rate_bps, frame_bytes),
+            timeout_ns=timeout_ns(host_bps, frame_bytes),
             seed=seed,
             choice=LayerChoice[self.choice.upper()],
             backoff=backoff,

@@ -50,7 +50,7 @@ def planes_of(plane: Topology, k: int, spec: str) -> Topology:
 
     naming = plane.naming
     if plane.server_centric or plane.planes > 1 or not isinstance(naming, FabricNaming):
-        raise ValueError(f"{NAME}: {plane.spec} is no fabric of a family, whose hosts have one link")
+        raise ValueError(f"{NAME}: {plane.spec} is no fabric of a family whose hosts have one link")
     wide = FabricNaming(
         naming.layout.radices, [Tier(tier.letter, (k, *tier.radices)) for tier in naming.tiers]
     )
@@ -89,7 +89,7 @@ def in_plane(plane: Topology, k: int, number: int, level: int) -> NDArray[np.int
     import numpy as np
 
     assert isinstance(plane.naming, FabricNaming), "planes_of() has made sure"
-    rows = plane.links[plane.level == level].copy()
+    rows: NDArray[np.int64] = plane.links[plane.level == level].copy()
     nodes = np.arange(plane.nodes)
     begin = plane.servers
     for tier in plane.naming.tiers:  # all planes' switches of a tier come before the next tier's
@@ -100,3 +100,20 @@ def in_plane(plane: Topology, k: int, number: int, level: int) -> NDArray[np.int
     rows[of_host, 1] = number
     rows[:, 0], rows[:, 2] = nodes[rows[:, 0]], nodes[rows[:, 2]]
     return rows
+
+
+def links_of(topology: Topology, plane: int) -> NDArray[np.int64]:
+    """Return the numbers of all links of one plane, those of hosts included."""
+    import numpy as np
+
+    assert isinstance(topology.naming, FabricNaming), "planes_of() has made sure"
+    owner = np.concatenate(
+        [
+            np.repeat(np.arange(topology.planes), tier.switches // topology.planes)
+            for tier in topology.naming.tiers
+        ]
+    )
+    numbers: NDArray[np.int64] = np.flatnonzero(
+        owner[topology.links[:, 2] - topology.servers] == plane
+    )
+    return numbers

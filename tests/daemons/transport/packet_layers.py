@@ -18,13 +18,14 @@ with weights by their length there; here layers are drawn uniformly.
 Both follow the authors' simulators (tommasobo/REPS_EuroSys_Artifact, class UecMpSource of
 spcl/HTSIM), but for the use of recycled layers before others while frozen, which the text has.
 
-MRC (Multipath Reliable Connection, arXiv 2605.04333; API and defaults of its public repository at the
-Open Compute Project): each packet takes another entropy value, evenly over all planes.  A packet that
-is lost makes its value ASSUMED_BAD, which is probed until it is GOOD again.  A trimmed packet keeps
-its path.  Some values always stay active.  Ours, where the texts say nothing: values go in turn, from
-a random one on; a mark lets a value miss its next turn; probes are sent each timeout, as headers of a
-packet that has arrived; a quarter of the values stays active, as in the API's examples.  A value that
-an operator denies (DENIED), or of which nothing is known yet (UNKNOWN), does not occur.
+MRC (Multipath Reliable Connection, arXiv 2605.04333; the API's examples in its public repository
+at the Open Compute Project): each packet takes another entropy value, evenly over all planes.  A
+loss makes the packet's value ASSUMED_BAD, which is probed until it is GOOD again.  A trimmed
+packet keeps its path.  Some values always stay active.  Ours, where the texts at hand say nothing:
+values go in turn, from a random one on; a mark lets a value miss its next turn; probes are sent
+each timeout, as headers of a packet that has arrived; a quarter of the values stays active, as in
+the examples.  A value that an operator denies (DENIED), or of which nothing is known yet
+(UNKNOWN), does not occur.
 """
 
 from __future__ import annotations
@@ -201,9 +202,7 @@ class TurnedLayers(BlindLayers):
             self.bad.add(layer)
 
 
-def layers_of(
-    choice: LayerChoice, layers: int, window: int, first: int = 0
-) -> BlindLayers | None:
+def layers_of(choice: LayerChoice, layers: int, window: int, first: int = 0) -> BlindLayers | None:
     """Return the state of a message; None for LayerChoice.FLOW.
 
     first: layer of its first packet under MRC.

@@ -240,7 +240,7 @@ def ecmp_routing(topology: Topology, seed: int) -> RouteFunction:
 
 
 def plane_routing(topology: Topology, route: RouteFunction) -> RouteFunction:
-    """Return routing of packets to a host's healthy links by their entropy value, then by `route`."""
+    """Return routing of packets to a host's healthy links by entropy value, then by `route`."""
 
     def routed(node: int, frame: Frame, draw: Callable[[], float]) -> int:
         if node >= topology.servers:

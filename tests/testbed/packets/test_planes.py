@@ -15,8 +15,8 @@ from tests.testbed.packets.test_network import PORT_COUNTERS, RATE_BPS, Outcome,
 from weft import simulate
 from weft.daemons.transport.parameters import Backoff, LayerChoice, Parameters, timeout_ns
 from weft.testbed.packets import network as packets
-from weft.testbed.packets.simulation import Fault
 from weft.testbed.packets.network import HASH, SPRAY, PacketLink, PacketNetwork
+from weft.testbed.packets.simulation import Fault
 from weft.topologies import build
 from weft.topologies.core import failures
 from weft.topologies.core.link import Gbps, LinkSpec
