@@ -27,13 +27,14 @@ from weft.experiments.runner.definition import Experiment, Result, Row, Run, Tab
 from weft.experiments.runner.parameters import Integer, Number, Word
 from weft.experiments.runner.rows import grouped
 from weft.testbed.packets.forwarding import check_forwarding
-from weft.testbed.packets.simulation import Fault, PacketFlows, Simulation
+from weft.testbed.packets.simulation import Fault, PacketFlows, SimulatedFlows, Simulation
 from weft.testbed.packets.switching import Switching
 from weft.topologies.core.link import ETHERNET_BYTES, MOST_MTU_BYTES, MTU_BYTES, LinkSpec, Mbps
 from weft.topologies.core.topology import Topology
 from weft.topologies.tiered import planes
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 NONE, ANNOUNCED, SILENT = "none", "announced", "silent"
@@ -113,10 +114,9 @@ def looks_s(run: Run) -> list[float]:
     return [time for end in ends for time in (end - WINDOW_S, end)]
 
 
-def measure(run: Run) -> Result:
-    """Return goodput around the failure, and times of flows."""
-    topology = run.topology
-    simulated = Simulation(
+def simulation(run: Run, topology: Topology) -> Simulation:
+    """Return the simulation of the flows of `run`."""
+    return Simulation(
         topology,
         run.text("scheme"),
         flows_of(run, topology),
@@ -126,7 +126,12 @@ def measure(run: Run) -> Result:
         1 + run.seed,
         daemons=False,
     )
-    arrived: dict[float, int] = {}
+
+
+def measure(run: Run) -> Result:
+    """Return goodput around the failure, and times of flows."""
+    topology = run.topology
+    simulated, arrived = simulation(run, topology), dict[float, int]()
 
     def read(time_s: float) -> None:
         arrived[time_s] = fabrics.arrived_packets(simulated.network, is_tcp=False)
@@ -135,21 +140,32 @@ def measure(run: Run) -> Result:
     looks = [(time_s, partial(read, time_s)) for time_s in sorted(set(times))]
     done = simulated.run(faults_of(run, topology), DEADLINE_S, (), looks=looks)
     counts = np.array([arrived.get(time, 0) for time in times]).reshape(-1, 2)
-    host = {name: int(done.counters[name].sum()) for name in ("timeouts", "retransmissions")}
-    taken_ms = 1000 * np.where(np.isnan(done.delivered_s), DEADLINE_S, done.delivered_s)
-    ports = 2 * len(topology.links) - topology.servers * topology.planes
     return Result(
         figures={
             "hosts": topology.servers,
-            "switch_bps": ports * link_of(run, topology).rate_bps / topology.servers,
-            "flows": len(taken_ms),
+            "switch_bps": switch_bps(run, topology),
             "unfinished": done.unfinished,
             **goodput_figures(run, topology, np.diff(counts).ravel().tolist()),
-            "mean_ms": float(taken_ms.mean()),
-            "last_ms": float(taken_ms.max()),
-            **host,
+            **flow_figures(done),
         }
     )
+
+
+def flow_figures(done: SimulatedFlows) -> Row:
+    """Return the columns on flows and their packets."""
+    taken_ms = 1000 * np.where(np.isnan(done.delivered_s), DEADLINE_S, done.delivered_s)
+    return {
+        "flows": len(taken_ms),
+        "mean_ms": float(taken_ms.mean()),
+        "last_ms": float(taken_ms.max()),
+        **{name: int(done.counters[name].sum()) for name in ("timeouts", "retransmissions")},
+    }
+
+
+def switch_bps(run: Run, topology: Topology) -> float:
+    """Return the rate of all ports of switches, for each host."""
+    ports = 2 * len(topology.links) - topology.servers * topology.planes
+    return ports * link_of(run, topology).rate_bps / topology.servers
 
 
 def goodput_figures(run: Run, topology: Topology, packets: Sequence[int]) -> Row:
@@ -188,20 +204,25 @@ def check(run: Run) -> None:
 def draw(table: Table, figure: Figure) -> None:
     """Draw goodput over the time since the failure, a panel for each network and failure."""
     parts = grouped([row for row in table if row["failure"] != NONE], ("topology", "failure"))
-    figure.set_size_inches(3.6 * max(2, len(parts) / 2), 5.2)
-    places = figure.subplots(2, -(-max(len(parts), 2) // 2), sharey=True, squeeze=False).flat
-    for axes, key in zip(places, sorted(parts, key=str), strict=False):
-        for choice, label in CHOICES.items():
-            own = [row for row in parts[key] if f"choice={choice}" in str(row["transport"])]
-            if own:
-                curve = [mean(numbers(own, name)) for name in GOODPUT]
-                axes.plot([0, *LOOKS_MS], curve, marker="o", markersize=3, label=label)
+    columns = max(2, -(-len(parts) // 2))
+    figure.set_size_inches(3.6 * columns, 5.2)
+    places = figure.subplots(2, columns, sharey=True, squeeze=False)
+    for axes, key in zip(places.flat, sorted(parts, key=str), strict=False):
+        draw_curves(axes, parts[key])
         axes.set_title(", ".join(map(str, key)), fontsize=8)
-        axes.set_ylim(0, 1.05)
-        axes.set_xlabel("ms after the failure, 0: before it")
-    first = next(iter(figure.axes))
-    first.set_ylabel("goodput (of hosts' rate)")
-    first.legend(fontsize=8)
+    places[0, 0].legend(fontsize=8)
+
+
+def draw_curves(axes: Axes, rows: Sequence[Row]) -> None:
+    """Draw the goodput of each choice of paths."""
+    for choice, label in CHOICES.items():
+        own = [row for row in rows if f"choice={choice}" in str(row["transport"])]
+        if own:
+            curve = [mean(numbers(own, name)) for name in GOODPUT]
+            axes.plot([0, *LOOKS_MS], curve, marker="o", markersize=3, label=label)
+    axes.set_ylim(0, 1.05)
+    axes.set_xlabel("ms after the failure, 0: before it")
+    axes.set_ylabel("goodput (of hosts' rate)")
 
 
 EXPERIMENT = Experiment(

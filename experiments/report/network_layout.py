@@ -192,8 +192,7 @@ def in_tiers(topology: Topology, tier: NDArray[np.int64]) -> Places:
     for number in range(1, int(tier.max()) + 1):
         nodes = np.flatnonzero(tier == number)
         if number == 1:
-            places = above_hosts(nodes[: len(nodes) // topology.planes], positions, edge_of)
-            places = beside_each_other(places, topology.planes, x)
+            places = above_hosts(nodes, positions, edge_of)
         elif len(nodes) == len(below):
             places = below
         else:
@@ -206,19 +205,15 @@ def in_tiers(topology: Topology, tier: NDArray[np.int64]) -> Places:
 def above_hosts(
     switches: NDArray[np.int64], positions: Places, edge_of: Mapping[int, int]
 ) -> NDArray[np.float64]:
-    """Return the middle of each switch's hosts."""
+    """Return the middle of each switch's hosts; those of several planes are beside each other."""
     hosts: dict[int, list[float]] = {}
     for host, switch in edge_of.items():
         hosts.setdefault(switch, []).append(positions[host].real)
-    return np.array([np.mean(hosts.get(switch, [])) for switch in switches.tolist()])
-
-
-def beside_each_other(
-    places: NDArray[np.float64], planes: int, width: float
-) -> NDArray[np.float64]:
-    """Return the places of switches of all planes, from those of the first in a row of `width`."""
-    aside = (np.arange(planes) - (planes - 1) / 2) / planes * width / len(places)
-    return (places + aside[:, None]).ravel()
+    middles = np.array([np.mean(hosts[switch]) for switch in sorted(hosts)])
+    planes = len(switches) // len(hosts)
+    width = positions.real.max() / len(switches)
+    aside: NDArray[np.float64] = width * (np.arange(planes) - (planes - 1) / 2)
+    return np.add.outer(aside, middles).ravel()
 
 
 def on_circle(topology: Topology) -> Places:

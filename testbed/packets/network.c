@@ -1916,6 +1916,7 @@ struct packet_network *packet_network_new(const struct packet_wiring *wiring,
 	n->wiring = *wiring;
 	n->random = seed;
 	n->is_tcp = tcp != 0;
+	n->live = wiring->planes > 1; /* a host does not know in which planes others have lost links */
 	if (tcp) {
 		n->tcp = *tcp;
 		n->layers = *layers;

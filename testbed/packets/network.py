@@ -410,6 +410,16 @@ def routed(topology: Topology, rule: SelectionRule, routes: Mapping[int, PrefixP
     return NextHops(table, np.array(flat, dtype=np.uint16), rule, departures(topology))
 
 
+def check_hosts(topology: Topology, ports: PortTable) -> None:
+    """Raise ValueError unless hosts have a link to each plane, and a healthy one among them."""
+    hosts, planes = topology.servers, topology.planes
+    failed = ports.failed[: hosts * planes]
+    if (np.diff(ports.first)[:hosts] != planes).any() or failed.reshape(hosts, -1).all(
+        axis=1
+    ).any():
+        raise ValueError(f"{topology.spec}: a host needs one healthy link")
+
+
 def last_ports(topology: Topology, ports: PortTable) -> NDArray[np.uint32]:
     """Return the place in `ports` of each switch's port to a host, by host and plane."""
     to_host = np.flatnonzero(ports.peer < topology.servers)
@@ -580,8 +590,6 @@ class PacketNetwork:
         )
         if not self._network:
             raise MemoryError("no memory for a simulated network")
-        if topology.planes > 1:
-            self.live()  # a host does not know in which planes others have lost their links
 
     def _wire(
         self, link: PacketLink | Links, next_hops: NextHops | None, seed: int, frame_bytes: int
@@ -610,13 +618,10 @@ class PacketNetwork:
 
     def _add_tables(self, wiring: CWiring, next_hops: NextHops) -> None:
         topology, ports = self._topology, self.ports
-        planes, hosts = topology.planes, topology.servers
-        at_hosts = np.diff(ports.first)[:hosts], ports.failed[: hosts * planes]
-        if (at_hosts[0] != planes).any() or at_hosts[1].reshape(hosts, -1).all(axis=1).any():
-            raise ValueError(f"{topology.spec}: a host needs one healthy link")
-        if planes > 1 and (next_hops.layers > 1 or next_hops.rule.has_detours):
+        check_hosts(topology, ports)
+        if topology.planes > 1 and (next_hops.layers > 1 or next_hops.rule.has_detours):
             raise ValueError(f"{topology.spec}: switches of planes have neither layers nor detours")
-        wiring.planes = planes
+        wiring.planes = topology.planes
         wiring.departures = self._kept(next_hops.departures)
         wiring.last_port = self._kept(last_ports(topology, ports))
         wiring.hops = self._kept(next_hops.hops)

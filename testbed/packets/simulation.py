@@ -40,7 +40,7 @@ from weft.testbed.packets.transport import DATAGRAM_BYTES, Transport
 from weft.topologies import build
 from weft.topologies.core.failures import fail_links
 from weft.topologies.core.link import Gbps, LinkSpec
-from weft.topologies.core.topology import Topology, require_one_plane
+from weft.topologies.core.topology import Topology
 
 LINK = LinkSpec(rate_bps=10 * Gbps, queue_packets=100, delay_us=1)
 TRIM_PACKETS, HEADER_BYTES = 8, 64  # of queues that trim, unless a link says another number
@@ -320,7 +320,6 @@ class Simulation:
         self.payload_bytes = frame_bytes - (DATAGRAM_BYTES if self.is_plain else TCP_HEADER_BYTES)
         check_memory(topology, flows, frame_bytes if self.is_tcp else 0)
         check_forwarding(topology, scheme, hosts.name, daemons=daemons)
-        check_planes(topology, hosts.name)
         self.control = ControlPlane(topology, scheme, links) if daemons else None
         tables = self.control.forwarding if self.control else self._forwarding()
         self.by_routes = tables.next_hops is None and not self.control
@@ -616,12 +615,6 @@ def simulated_links(
         ],
         np.array([place[spec] for spec in specs]),
     )
-
-
-def check_planes(topology: Topology, transport: str) -> None:
-    """Raise ValueError for hosts without a transport on several planes."""
-    if transport == "plain":
-        require_one_plane("hosts without a transport", topology)
 
 
 def check_memory(topology: Topology, flows: PacketFlows, tcp_frame_bytes: int) -> None:
