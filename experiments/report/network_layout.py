@@ -212,8 +212,9 @@ def above_hosts(
     middles = np.array([np.mean(hosts[switch]) for switch in sorted(hosts)])
     planes = len(switches) // len(hosts)
     width = positions.real.max() / len(switches)
-    aside: NDArray[np.float64] = width * (np.arange(planes) - (planes - 1) / 2)
-    return np.add.outer(aside, middles).ravel()
+    aside = width * (np.arange(planes) - (planes - 1) / 2)
+    places: NDArray[np.float64] = np.add.outer(aside, middles).ravel()
+    return places
 
 
 def on_circle(topology: Topology) -> Places:
