@@ -55,6 +55,7 @@ def run_both(
     failed_ns: int = 0,
     known_ns: int = 0,
     mark_packets: int = 0,
+    header_bytes: int = 72_000,
 ) -> tuple[Outcome, Outcome]:
     """Run both networks; a plane fails at `failed_ns`, which all know at `known_ns`, 0: never."""
     topology, stream = build(spec), SplitMixFraction(seed)
@@ -67,7 +68,9 @@ def run_both(
         choice=choice,
         window=12,
     )
-    link = trimming_queue.LinkModel(rate_bps=RATE_BPS, mark_packets=mark_packets)
+    link = trimming_queue.LinkModel(
+        rate_bps=RATE_BPS, mark_packets=mark_packets, header_bytes=header_bytes
+    )
     compiled_link = PacketLink(
         rate_bps=RATE_BPS,
         delay_ns=link.delay_ns,
@@ -147,6 +150,17 @@ def test_the_comparison_covers_lost_values_and_probes(compiled: Path) -> None:
         assert in_python == in_c
         assert sum(host.timeouts for host in in_c.hosts) > 0
         assert len(in_c.delivered) == len(messages)
+
+
+@pytest.mark.parametrize("entropies", [2, 4, 8])
+def test_values_that_many_senders_lose_again_and_again(compiled: Path, entropies: int) -> None:
+    """Make sure that the comparison covers values that come back, and those that must stay."""
+    messages = [(7 * host, host, 0, 150_000) for host in range(1, 16)]
+    in_python, in_c = run_both(
+        NETWORKS[2], "hash", messages, 5, compiled, LayerChoice.MRC, entropies, header_bytes=300
+    )
+    assert in_python == in_c
+    assert np.array(in_c.ports)[:, 3].sum() > 10  # lost headers
 
 
 @pytest.mark.parametrize("choice", ["mrc", "reps", "blind"])
