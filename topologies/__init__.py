@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ FAMILY_MODULES = {
 }
 ENTRY_POINTS = "weft.topologies"
 EQUIVALENT = "equivalent-jellyfish"
+PLANES = "planes"
 FILE = "file:"
 
 # Functions from a path to the text of its file.  Nothing here opens files:
@@ -96,7 +97,7 @@ def build(spec: str) -> Topology:
     """Return the network that `spec` describes.
 
     Args:
-        spec: family:key=value,... or file:PATH.
+        spec: family:key=value,..., file:PATH, or planes:k=K,of=SPEC.
 
     Raises:
         ValueError: no such network; one line says why.
@@ -106,6 +107,8 @@ def build(spec: str) -> Topology:
     if spec.startswith(FILE):
         return _from_file(spec)
     name, values = parse(resolved(spec))
+    if name == PLANES:
+        return _planes(values)
     network_family = family(name)
     return network_family.build(network_family.parameters_from(values))
 
@@ -120,7 +123,17 @@ def canonical(spec: str) -> str:
     if spec.startswith(FILE):
         return _from_file(spec).spec
     name, values = parse(resolved(spec))
+    if name == PLANES:
+        return _planes(values).spec
     return unparse(name, family(name).parameters_from(values))
+
+
+def _planes(texts: Mapping[str, str]) -> Topology:
+    """Return the network planes:k=K,of=SPEC; ValueError if there is none."""
+    from weft.topologies.tiered.planes import planes_of, spec_of
+
+    spec = spec_of(texts, canonical(texts["of"]) if "of" in texts else "")
+    return planes_of(build(texts["of"]), int(texts["k"]), spec)
 
 
 def _from_file(spec: str) -> Topology:

@@ -228,10 +228,15 @@ def for_servers(name: str, topology: Topology) -> Ccrdn:
     return naming.network
 
 
-def for_switches(name: str, topology: Topology) -> None:
-    """Raise ValueError unless `topology` is a switch fabric, as scheme `name` needs."""
+def for_switches(name: str, topology: Topology, *, has_planes: bool = False) -> None:
+    """Raise ValueError unless `topology` is a switch fabric, as scheme `name` needs.
+
+    has_planes: True if the scheme also routes several planes.
+    """
     if topology.server_centric:
         raise ValueError(
             f"scheme {name} runs on switch fabrics; {topology.spec} is a server-centric "
             f"network, take dr"
         )
+    if topology.planes > 1 and not has_planes:
+        raise ValueError(f"scheme {name} does not route several planes, {topology.spec}; take ecmp")

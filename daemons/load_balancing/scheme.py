@@ -110,7 +110,7 @@ def to_digit_first(hops: Sequence[Hop], number: int) -> path_shares.Chosen:
 def _paths(name: str, choose: Choose) -> Callable[[Topology, Options, int, int], list[RoutedPath]]:
     def paths(topology: Topology, options: Options, src: int, dst: int) -> list[RoutedPath]:
         """Return the paths of packets whose switches choose among hops on shortest paths."""
-        for_switches(name, topology)
+        for_switches(name, topology, has_planes=True)
         naming = topology.naming
         assert isinstance(naming, FabricNaming)
         address = naming.address(dst)
@@ -151,7 +151,7 @@ def balancing(
     own = own or {}
 
     def check(topology: Topology, options: Options) -> None:
-        for_switches(name, topology)
+        for_switches(name, topology, has_planes=True)
 
     return Scheme(
         name=name,

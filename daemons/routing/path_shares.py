@@ -55,7 +55,7 @@ def paths(
             elif hop.node not in path and hop.node >= topology.servers:
                 follow(longer, choose(hop.node), path_share * hop_share)
 
-    follow((src,), [(Hop(port, peer), 1.0) for port, peer, *_ in topology.live_ports(src)], 1.0)
+    follow((src,), evenly([Hop(port, peer) for port, peer, *_ in topology.live_ports(src)]), 1.0)
     paths = [RoutedPath(nodes, share) for nodes, share in shares.items()]
     return sorted(paths, key=lambda path: -round(path.share / LEAST))
 
@@ -85,7 +85,7 @@ def polarised(topology: Topology, src: int, dst: int) -> list[RoutedPath]:
         return [RoutedPath((src,))]
     starts = [(src, switch) for switch in topology.adjacency[src]]
     shares = [share for start in starts for share in follow(start, Fraction(0), Fraction(1))]
-    paths = [RoutedPath(nodes, float(share)) for nodes, share in shares]
+    paths = [RoutedPath(nodes, float(share / len(starts))) for nodes, share in shares]
     return sorted(paths, key=lambda path: -round(path.share / LEAST))
 
 

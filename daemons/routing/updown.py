@@ -128,14 +128,18 @@ def next_hops(topology: Topology, switch: int) -> list[Hops]:
 
     Hops are empty without a path.
     """
-    edge_of, hops_from = _edges(topology)
+    edges_of, hops_from = _edges(topology)
     ports = [(port, peer) for port, peer, _, _ in topology.live_ports(switch)]
     own = {peer: (Hop(port, peer),) for port, peer in ports if peer < topology.servers}
-    to_edge: dict[int | None, Hops] = {None: ()}
+    to_edge: dict[int, Hops] = {}
     for edge, hops in hops_from.items():
         nearer = hops.get(switch, 0) - 1
         to_edge[edge] = tuple(Hop(port, peer) for port, peer in ports if hops.get(peer) == nearer)
-    return [own.get(host) or to_edge[edge_of[host]] for host in range(topology.servers)]
+    # of a host's edge switches, one of each plane, a switch reaches that of its own plane
+    return [
+        own.get(host) or next((to_edge[edge] for edge in edges if to_edge[edge]), ())
+        for host, edges in enumerate(edges_of)
+    ]
 
 
 def paths(topology: Topology, src: int, dst: int) -> list[list[int]]:
@@ -144,20 +148,19 @@ def paths(topology: Topology, src: int, dst: int) -> list[list[int]]:
 
 
 @lru_cache(maxsize=4)
-def _edges(topology: Topology) -> tuple[list[int | None], dict[int, Mapping[int, int]]]:
-    """Return the edge switch of each host, None if cut off, and the hops from each edge switch."""
-    edge_of: list[int | None] = [None] * topology.servers
+def _edges(topology: Topology) -> tuple[list[list[int]], dict[int, Mapping[int, int]]]:
+    """Return the edge switches of each host, none if cut off, and the hops from each of them."""
+    edges_of: list[list[int]] = [[] for _ in range(topology.servers)]
     for node, _, peer, _ in topology.live_ends():
         if node < topology.servers:
-            edge_of[node] = peer
+            edges_of[node].append(peer)
     switches = {
         node: [peer for peer in peers if peer >= topology.servers]
         for node, peers in topology.adjacency.items()
         if node >= topology.servers
     }
-    return edge_of, {
-        edge: shortest.distances(switches, edge) for edge in set(edge_of) if edge is not None
-    }
+    edges = {edge for of_host in edges_of for edge in of_host}
+    return edges_of, {edge: shortest.distances(switches, edge) for edge in edges}
 
 
 def _aggregated(

@@ -56,14 +56,14 @@ def path(topology: Topology, options: Options, src: int, dst: int) -> list[Route
 
 def check_fabric(topology: Topology, options: Options) -> None:
     """Raise ValueError unless `topology` is a switch fabric."""
-    for_switches("ecmp", topology)
+    for_switches("ecmp", topology, has_planes=True)
 
 
 def equal_paths(topology: Topology, options: Options, src: int, dst: int) -> list[RoutedPath]:
     """Return all shortest paths of a switch fabric, each with its share of flows by hash."""
     from weft.daemons.routing import path_shares
 
-    for_switches("ecmp", topology)
+    for_switches("ecmp", topology, has_planes=True)
     paths = path_shares.polarised if options["seeds"] else path_shares.shortest
     return paths(topology, src, dst)
 

@@ -20,6 +20,7 @@ from weft.daemons.simulator.node import Node
 from weft.daemons.simulator.packet_walk import PacketWalk, SimulatedNetwork
 from weft.daemons.simulator.wires import CALL, TICK, EventQueue, Listener, Randomness, Wire, Wires
 from weft.topologies.core.address import Prefix
+from weft.topologies.core.topology import require_one_plane
 
 if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology
@@ -58,6 +59,7 @@ class Simulator:
         random: Randomness | None = None,
         starts_s: Mapping[int, float] | None = None,
     ) -> None:
+        require_one_plane("the simulator of daemons", topology)
         configs = registry.configure(topology, spec)
         if not configs:
             raise ValueError(f"scheme {spec} has no daemons that could be simulated")

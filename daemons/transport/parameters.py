@@ -7,7 +7,7 @@ from enum import IntEnum
 
 from weft.daemons.transport.packets import HEADER_BYTES
 
-MOST_WINDOW, MOST_LAYERS = 255, 64
+MOST_WINDOW, MOST_LAYERS, MOST_SPRITZ_LAYERS = 255, 256, 64
 MOST_PACKETS = 1 << 24  # of a message
 MOST_INCOMING, MOST_INCOMING_OF_PEER = 1 << 17, 1 << 14  # messages that a receiver remembers
 LONGEST_BACKOFF = 4  # doublings of the timeout
@@ -33,6 +33,7 @@ class LayerChoice(IntEnum):
     REPS: one that an acknowledgement without a mark came from, once (Bonato et al. 2024).
     SCOUT: the last such one, until an answer is bad.
     SPRAY: all such ones in turn.  Both after Spritz (Bonato et al. 2026).
+    MRC: all in turn, but those with a silence, which are probed (arXiv 2605.04333).
     """
 
     FLOW = 0
@@ -40,6 +41,7 @@ class LayerChoice(IntEnum):
     REPS = 2
     SCOUT = 3
     SPRAY = 4
+    MRC = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +51,7 @@ class Parameters:
     frame_bytes: of a full packet on the link.
     window: packets of each message that are sent without being asked for (FatPaths: 8; NDP's
         authors: 23).
-    layers: among which data is moved, 1 for none.
+    layers: among which data is moved, 1 for none; or entropy values of packets.
     timeout_ns: silence after which a sender asks what became of a packet: the last resort, where
         its header was lost.
     attempts: timeouts in a row, each up to 16 times as long, after which a message is given up.
@@ -72,11 +74,12 @@ class Parameters:
     backoff: Backoff = Backoff.PACKET
 
     def __post_init__(self) -> None:
+        is_spritz = self.choice in (LayerChoice.SCOUT, LayerChoice.SPRAY)
         for name, least, most in (
             ("rate_bps", 8_000, 10**15),
             ("frame_bytes", HEADER_BYTES + 1, 65_535),
             ("window", 1, MOST_WINDOW),
-            ("layers", 1, MOST_LAYERS),
+            ("layers", 1, MOST_SPRITZ_LAYERS if is_spritz else MOST_LAYERS),
             ("timeout_ns", 1, 1 << 50),
             ("attempts", 1, 1_000),
             ("burst", 1, 1_000),

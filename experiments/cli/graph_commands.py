@@ -24,6 +24,10 @@ GRAPH_FILE = {
     "summary": "a graph file: GraphML, JSON (node-link) or a list of edges "
     "(docs/tutorials/own_topology.md)",
 }
+PLANES = {
+    "name": "planes:k=K,of=SPEC",
+    "summary": "K copies of a switch fabric, to each of which every host has a link",
+}
 SECTIONS = {  # of `weft list`: what has more about an entry, and the kinds of the catalogue
     "experiments": ("weft describe NAME has more", ("experiments",)),
     "networks": ("weft list NAME has parameters", ("topologies",)),
@@ -99,7 +103,7 @@ def section_entries(title: str) -> list[dict[str, Any]]:
         return [{"name": name, "question": text} for name, text in questions().items()]
     _, kinds = SECTIONS[title]
     entries = [entry for part in catalogue(*kinds).values() for entry in part]
-    return [*entries, GRAPH_FILE] if title == "networks" else entries
+    return [*entries, PLANES, GRAPH_FILE] if title == "networks" else entries
 
 
 def print_section(title: str, hint: str, entries: list[dict[str, Any]]) -> None:

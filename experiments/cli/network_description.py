@@ -13,7 +13,7 @@ from weft.topologies.core.address import dotted
 from weft.topologies.core.topology import Topology
 
 MOST_NODES = 1500  # beyond, the diameter is not worth the seconds that it takes
-MOST_SWITCHES = 2500  # the same of a switch fabric, whose hosts have one link each
+MOST_SWITCHES = 2500  # the same of a switch fabric, whose hosts have one link to each plane
 
 
 def describe(topology: Topology) -> dict[str, Any]:
@@ -82,8 +82,9 @@ def diameter_hops(topology: Topology) -> int:
         return longest(
             adjacent[:servers, :servers] + behind @ behind.T, np.arange(servers), topology.spec
         )
-    of_host = a < servers  # each host has one link, to a switch
-    homes, count = np.unique(b[of_host] - servers, return_counts=True)
+    of_host = a < servers  # each host has one link to a switch of each plane, all of them alike
+    homes = b[of_host & (topology.links[:, 1] % topology.planes == 0)] - servers
+    homes, count = np.unique(homes, return_counts=True)
     adjacent = np.zeros((topology.switches, topology.switches), dtype=np.float32)
     a, b = a[~of_host] - servers, b[~of_host] - servers
     adjacent[a, b] = adjacent[b, a] = 1

@@ -129,6 +129,7 @@ FIGURES = (
             "failed_fraction": "0.0",
         },
     ),
+    PageFigure("plane_failure", "plane_failure"),
     PageFigure("detours", "detour_load"),
     PageFigure("packets_at_11664_hosts", "flow_completion", {"topology": "fattree:k=36"}),
     PageFigure("collectives_servers", "collectives", {"engine": "graph", "trace": "none"}),

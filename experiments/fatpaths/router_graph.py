@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from weft.daemons.core.compiled import compiled
 from weft.experiments.engines.arrays import Ints
-from weft.topologies.core.topology import Topology
+from weft.topologies.core.topology import Topology, require_one_plane
 
 UNREACHED = 127  # a distance: no path
 
@@ -44,6 +44,7 @@ class RouterGraph:
         """
         if topology.server_centric:
             raise ValueError(f"{topology.spec} has no routers, its servers forward")
+        require_one_plane("the graph of routers", topology)
         live = topology.links[~topology.failed]
         hosts = np.bincount(
             live[live[:, 0] < topology.servers, 2] - topology.servers, minlength=topology.switches

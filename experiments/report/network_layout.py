@@ -205,11 +205,16 @@ def in_tiers(topology: Topology, tier: NDArray[np.int64]) -> Places:
 def above_hosts(
     switches: NDArray[np.int64], positions: Places, edge_of: Mapping[int, int]
 ) -> NDArray[np.float64]:
-    """Return the middle of each switch's hosts."""
+    """Return the middle of each switch's hosts; those of several planes are beside each other."""
     hosts: dict[int, list[float]] = {}
     for host, switch in edge_of.items():
         hosts.setdefault(switch, []).append(positions[host].real)
-    return np.array([np.mean(hosts.get(switch, [])) for switch in switches.tolist()])
+    middles = np.array([np.mean(hosts[switch]) for switch in sorted(hosts)])
+    planes = len(switches) // len(hosts)
+    width = positions.real.max() / len(switches)
+    aside = width * (np.arange(planes) - (planes - 1) / 2)
+    places: NDArray[np.float64] = np.add.outer(aside, middles).ravel()
+    return places
 
 
 def on_circle(topology: Topology) -> Places:

@@ -318,7 +318,7 @@ def results_in(root: Path) -> Store:
 @cache
 def runs_of(experiment: str) -> Mapping[str, Run]:
     """Return the runs of `experiment` that the whole set has, by id."""
-    studies = "collectives.equal_cost", "collectives.fabrics"
+    studies = "collectives.equal_cost", "collectives.fabrics", "collectives.plane_failure"
     names = [*(f"{paper}.claims" for paper in PAPERS), *studies]
     rooms = [import_module(f"weft.experiments.{name}") for name in names]
     every = (*SWEEPS, *(sweep for room in rooms for sweep in getattr(room, "SWEEPS", ())))

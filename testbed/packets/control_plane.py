@@ -32,6 +32,7 @@ from weft.testbed.packets.network import (
     PacketNetwork,
     PortTable,
     TableFlow,
+    departures,
 )
 from weft.topologies.core.grammar import parse
 from weft.topologies.core.link import LinkSpec
@@ -356,7 +357,8 @@ class LiveTables:
         }
         shape = 1, topology.switches, topology.switches
         sets = np.zeros(FIRST_ROOM, dtype=np.uint16)
-        self.next_hops = NextHops(np.zeros(shape, dtype=np.uint32), sets, rule)
+        hops = np.zeros(shape, dtype=np.uint32)
+        self.next_hops = NextHops(hops, sets, rule, departures(topology))
         self.is_new = False
         self._places: dict[tuple[int, tuple[int, ...]], int] = {}
         self._used = 0

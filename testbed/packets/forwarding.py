@@ -13,7 +13,7 @@ from weft.daemons.core import registry
 from weft.daemons.core.scheme import DAR, RoutedPath
 from weft.daemons.fatpaths import scheme as fatpaths
 from weft.testbed.packets.network import NextHops, TcpLayers, layered, routed, shortest
-from weft.topologies.core.topology import Topology
+from weft.topologies.core.topology import Topology, require_one_plane
 
 Nodes = tuple[int, ...]
 
@@ -79,6 +79,10 @@ def check_forwarding(
         raise ValueError(
             f"simulated switches do not run {spec}, which reads what daemons write; {advice}"
         )
+    if transport == "plain":
+        require_one_plane("hosts without a transport", topology)
+    if not rule and topology.planes > 1:
+        raise ValueError(f"scheme {spec} has one path; on several planes take ecmp, rps or drill")
     if rule and rule.hosts and transport == "plain":
         raise ValueError("hosts without a transport choose no layers")
 

@@ -40,7 +40,7 @@ enum { TRIMMABLE, CONTROL, TRIMMED, TRIMMED_AT_HOST };
  * routes up, the address that it carries, 0 at its source.  hops: nodes that have forwarded it.
  * crossing: its output port at the crossbar that it goes to, from the first one, or NO_CROSSING.
  * waypoint: number of the switch that it visits before its destination, + 1, or 0; chosen: 1 once
- * that is chosen.  of_daemon: message `step` of a daemon to the next switch.
+ * that is chosen.  plane: with several planes, the one that it is in.  of_daemon: message `step` of a daemon to the next switch.
  *
  * Without a transport: departed: 1 once it has begun to leave its host, at departed_ns. */
 struct frame {
@@ -50,6 +50,7 @@ struct frame {
 	union {
 		uint16_t crossing;
 		uint16_t waypoint;
+		uint16_t plane;
 	};
 	uint32_t step;
 	union {
@@ -193,7 +194,7 @@ struct packet_network {
 	struct source *sources; /* hosts; 0 with a transport */
 	int is_tcp;
 	struct port *ports;
-	uint32_t *last_switch; /* of each host, numbered from the first switch */
+	uint32_t *last_switch; /* by host and plane, numbered from the first switch */
 	struct set_memory *memories; /* at the place of the set */
 	struct flowlet_entry *flowlets;
 	struct ndp_endpoint **endpoints;
@@ -716,6 +717,29 @@ static uint32_t looked_up(struct packet_network *n, uint32_t node, struct frame 
 	return memo->hop.port;
 }
 
+/* Return the port by which a new frame leaves its host, and note its plane. */
+static uint32_t departure(const struct packet_network *n, struct frame *frame)
+{
+	const struct packet_wiring *w = &n->wiring;
+	uint32_t first = w->first_port[frame->src], value;
+	const uint32_t *ports;
+
+	if (w->planes == 1)
+		return first;
+	ports = &w->departures[frame->src * (w->planes + 1)];
+	value = n->is_tcp ? mix(w->rule.seed, frame->segment.flow) : frame->packet.layer;
+	frame->plane = ports[1 + value % ports[0]] - first;
+	return first + frame->plane;
+}
+
+/* Return the place of a host's end of a frame's way, in last_switch and in last_port. */
+static size_t last_place(const struct packet_network *n, const struct frame *frame)
+{
+	uint32_t planes = n->wiring.planes;
+
+	return planes == 1 ? frame->dst : (size_t)frame->dst * planes + frame->plane;
+}
+
 /* Return the port by which a frame leaves `node`, not its destination; NONE without a next hop. */
 static uint32_t next_port(struct packet_network *n, uint32_t node, struct frame *frame)
 {
@@ -725,7 +749,7 @@ static uint32_t next_port(struct packet_network *n, uint32_t node, struct frame 
 		return n->steps[frame->step++];
 	if (node >= n->wiring.n_hosts)
 		return by_table(n, node, frame, random_fraction(n));
-	return node == frame->src ? n->wiring.first_port[node] : NONE;
+	return node == frame->src ? departure(n, frame) : NONE;
 }
 
 /* Return 1 if message `number` may have a route; flows of the purified transport bear any number. */
@@ -1234,7 +1258,7 @@ static const uint32_t *hop_entry(const struct packet_network *n, uint32_t node,
 	const struct packet_wiring *w = &n->wiring;
 	uint8_t layer = n->is_tcp ? frame->segment.layer : frame->packet.layer;
 	size_t row = (w->layers > 1 ? layer : 0) * (size_t)w->n_switches + node - w->n_hosts;
-	uint32_t last = n->last_switch[frame->dst];
+	uint32_t last = n->last_switch[last_place(n, frame)];
 
 	if (has_detours(&w->rule) && frame->waypoint)
 		last = frame->waypoint - 1;
@@ -1308,11 +1332,13 @@ static uint32_t host_of(const struct packet_network *n, uint32_t number, const s
 	return host_number(n->wiring.addresses[frame->dst], digits);
 }
 
+/* An entropy value makes of a flow another: layer 0 is the flow itself. */
 static uint32_t hash_of(const struct packet_network *n, uint32_t number, const struct frame *frame)
 {
 	uint32_t seed = mix(n->wiring.rule.seed, number);
+	uint32_t value = n->is_tcp ? 0 : frame->packet.layer;
 
-	return flow_hash(seed, frame->src, frame->dst, flow_of(n, frame), UDP);
+	return flow_hash(seed, frame->src, frame->dst, flow_of(n, frame) ^ value << 24, UDP);
 }
 
 /* Return what a switch remembers of a frame's flow. */
@@ -1664,10 +1690,10 @@ static uint32_t by_table(struct packet_network *n, uint32_t node, struct frame *
 		return NONE;
 	if (has_detours(&w->rule))
 		return by_detour(n, node, frame);
-	if (n->last_switch[frame->dst] == number) {
+	if (n->last_switch[last_place(n, frame)] == number) {
 		if (w->rule.rule == DAR && !frame->of_daemon && !is_host_of(n, node, frame->src))
 			follow_flow(n, node, frame, 0, 0, n->came[frame - n->frames]);
-		return w->last_port[frame->dst];
+		return w->last_port[last_place(n, frame)];
 	}
 	set = &w->hop_sets[*hop_entry(n, node, frame)];
 	if (!set[0])
@@ -1947,6 +1973,7 @@ struct packet_network *packet_network_new(const struct packet_wiring *wiring,
 	n->wiring = *wiring;
 	n->random = seed;
 	n->is_tcp = tcp != 0;
+	n->live = wiring->planes > 1; /* a host does not know in which planes others have lost links */
 	if (tcp) {
 		n->tcp = *tcp;
 		n->layers = (struct settings){
@@ -1963,7 +1990,7 @@ struct packet_network *packet_network_new(const struct packet_wiring *wiring,
 	n->free_frame = NONE;
 	events_init(&n->events);
 	n->ports = allocate(n_ports, sizeof(*n->ports));
-	n->last_switch = calloc(wiring->n_hosts, sizeof(*n->last_switch));
+	n->last_switch = calloc((size_t)wiring->n_hosts * wiring->planes, sizeof(*n->last_switch));
 	n->memories = calloc(wiring->n_hop_sets, sizeof(*n->memories));
 	n->endpoints = calloc(wiring->n_hosts, sizeof(*n->endpoints));
 	n->wakes = calloc(wiring->n_hosts, sizeof(*n->wakes));
@@ -1978,8 +2005,11 @@ struct packet_network *packet_network_new(const struct packet_wiring *wiring,
 		packet_network_free(n);
 		return 0;
 	}
-	for (uint32_t host = 0; wiring->hops && host < wiring->n_hosts; host++)
-		n->last_switch[host] = wiring->peer[wiring->first_port[host]] - wiring->n_hosts;
+	for (size_t place = 0; wiring->hops && place < (size_t)wiring->n_hosts * wiring->planes; place++) {
+		uint32_t port = wiring->first_port[place / wiring->planes] + place % wiring->planes;
+
+		n->last_switch[place] = wiring->peer[port] - wiring->n_hosts;
+	}
 	for (uint32_t host = 0; ndp && host < wiring->n_hosts; host++) {
 		n->wakes[host] = NDP_NEVER;
 		n->endpoints[host] = ndp_new(ndp);
@@ -2101,8 +2131,8 @@ void packet_network_fail(struct packet_network *n, uint64_t time_ns, uint32_t nu
 	port->again = port->again && !failed;
 }
 
-int packet_network_reroute(struct packet_network *n, const uint32_t *hops,
-			   const uint16_t *hop_sets, uint32_t n_hop_sets)
+int packet_network_reroute(struct packet_network *n, const uint32_t *departures,
+			   const uint32_t *hops, const uint16_t *hop_sets, uint32_t n_hop_sets)
 {
 	struct set_memory *memories = calloc(n_hop_sets, sizeof(*memories));
 
@@ -2110,6 +2140,7 @@ int packet_network_reroute(struct packet_network *n, const uint32_t *hops,
 		return -ENOMEM;
 	free(n->memories);
 	n->memories = memories;
+	n->wiring.departures = departures;
 	n->wiring.hops = hops;
 	n->wiring.hop_sets = hop_sets;
 	n->wiring.n_hop_sets = n_hop_sets;

@@ -82,7 +82,11 @@ struct packet_link {
  * first_port[node + 1]; port p leads to node peer[p], and is of the kind links[link[p]].
  *
  * The rest is for messages without a route of their own; hops is 0 if there are none.  Each host
- * then has one port; last_port[host] is that of its switch to it.
+ * then has a port to each of `planes` networks that have no other common nodes.  departures has, for each
+ * host, the number of ports that it sends by, and planes places with them.  A packet of the purified
+ * transport takes port v % number by its entropy value v, its layer; one of TCP by a hash of its flow.  It
+ * stays in the plane to which the port leads.  last_port[host * planes + plane] is the port of the host's
+ * switch to it.  Switches that hash a flow hash its packets' entropy values, too.
  *
  * hop_sets[h], where h = hops[(layer * n_switches + switch) * n_switches + last switch], is the number
  * of ports of `switch` that lead to the last switch before the destination; they follow, numbered from
@@ -98,6 +102,7 @@ struct packet_wiring {
 	const uint16_t *link;
 	const struct packet_link *links;
 	const uint32_t *last_port;
+	const uint32_t *departures;
 	const uint32_t *hops;
 	const uint16_t *hop_sets;
 	const uint32_t *addresses;
@@ -107,6 +112,7 @@ struct packet_wiring {
 	uint32_t n_switches;
 	uint32_t n_hop_sets; /* numbers in hop_sets */
 	uint32_t layers;
+	uint32_t planes; /* 1 without tables */
 	struct packet_rule rule;
 	packet_choose *choose;
 };
@@ -180,9 +186,10 @@ int packet_network_route(struct packet_network *network, uint32_t number, const 
  * up to `time_ns` have been run. */
 void packet_network_fail(struct packet_network *network, uint64_t time_ns, uint32_t port, int failed);
 
-/* Route packets by other next hops of the same wiring, which must outlive `network`; 0 or -ENOMEM. */
-int packet_network_reroute(struct packet_network *network, const uint32_t *hops,
-			   const uint16_t *hop_sets, uint32_t n_hop_sets);
+/* Route packets by other next hops and departures of the same wiring, which must outlive `network`; 0 or
+ * -ENOMEM. */
+int packet_network_reroute(struct packet_network *network, const uint32_t *departures,
+			   const uint32_t *hops, const uint16_t *hop_sets, uint32_t n_hop_sets);
 
 /* Let tables change while packets are under way: one without a next hop, or forwarded too often, is
  * lost, and packet_network_run() returns.

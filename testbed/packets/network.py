@@ -290,6 +290,7 @@ class CWiring(Structure):
         ("link", c_void_p),
         ("links", POINTER(PacketLink)),
         ("last_port", c_void_p),
+        ("departures", c_void_p),
         ("hops", c_void_p),
         ("hop_sets", c_void_p),
         ("addresses", c_void_p),
@@ -299,6 +300,7 @@ class CWiring(Structure):
         ("n_switches", c_uint32),
         ("n_hop_sets", c_uint32),
         ("layers", c_uint32),
+        ("planes", c_uint32),
         ("rule", SwitchRule),
         ("choose", c_void_p),
     )
@@ -365,11 +367,13 @@ class NextHops(NamedTuple):
     hops: place in `sets` by layer, switch and last switch, shape (layers, switches, switches).
     sets: number of ports, and the ports, of each set.
     rule: choice of a switch among the ports of a set.
+    departures: ports of hosts, see departures().
     """
 
     hops: NDArray[np.uint32]
     sets: NDArray[np.uint16]
     rule: SelectionRule
+    departures: NDArray[np.uint32]
 
     @property
     def layers(self) -> int:
@@ -388,7 +392,7 @@ def shortest(topology: Topology, rule: SelectionRule) -> NextHops:
             begins.append(len(flat))
             flat += [len(ports), *ports]
         table[0, switch] = np.array(begins)[numbers.reshape(-1)]
-    return NextHops(table, np.array(flat, dtype=np.uint16), rule)
+    return NextHops(table, np.array(flat, dtype=np.uint16), rule, departures(topology))
 
 
 def routed(topology: Topology, rule: SelectionRule, routes: Mapping[int, PrefixPorts]) -> NextHops:
@@ -409,7 +413,44 @@ def routed(topology: Topology, rule: SelectionRule, routes: Mapping[int, PrefixP
                 places[key] = len(flat)
                 flat += [len(key), *(port - int(ports.first[node]) for port in key)]
             table[0, node - topology.servers, last - topology.servers] = places[key]
-    return NextHops(table, np.array(flat, dtype=np.uint16), rule)
+    return NextHops(table, np.array(flat, dtype=np.uint16), rule, departures(topology))
+
+
+def check_hosts(topology: Topology, ports: PortTable) -> None:
+    """Raise ValueError unless hosts have a link to each plane, and a healthy one among them."""
+    hosts, planes = topology.servers, topology.planes
+    failed = ports.failed[: hosts * planes]
+    if (np.diff(ports.first)[:hosts] != planes).any() or failed.reshape(hosts, -1).all(
+        axis=1
+    ).any():
+        raise ValueError(f"{topology.spec}: a host needs one healthy link")
+
+
+def last_ports(topology: Topology, ports: PortTable) -> NDArray[np.uint32]:
+    """Return the place in `ports` of each switch's port to a host, by host and plane."""
+    to_host = np.flatnonzero(ports.peer < topology.servers)
+    table = np.zeros((topology.servers, topology.planes), dtype=np.uint32)
+    plane = topology.links[ports.link[to_host], 1] if topology.planes > 1 else 0
+    table[ports.peer[to_host], plane] = to_host
+    return table
+
+
+def departures(topology: Topology) -> NDArray[np.uint32]:
+    """Return the ports that each host sends by, as in struct packet_wiring.
+
+    These are its healthy ones: a host knows of its own links alone.  Without any it has all.
+
+    Returns:
+        Number of ports, and places in PortTable, shape (hosts, 1 + planes).
+    """
+    ports, planes = PortTable.of(topology), topology.planes
+    own = ports.first[: topology.servers, None] + np.arange(planes, dtype=np.uint32)
+    table = np.hstack([np.full_like(own[:, :1], planes), own]).astype(np.uint32)
+    failed = ports.failed[own]
+    for host in np.flatnonzero(failed.any(axis=1) & ~failed.all(axis=1)):
+        alive = own[host][~failed[host]]
+        table[host] = len(alive), *np.resize(alive, planes)
+    return table
 
 
 def a_host_of_each(topology: Topology) -> dict[int, Prefix]:
@@ -462,7 +503,8 @@ def layered(topology: Topology, tables: NDArray[np.int32]) -> NextHops:
     ports = port_to[np.arange(topology.switches), tables].swapaxes(1, 2)
     count = 1 + int(ports.max())
     sets = np.stack([np.ones(count), np.arange(count)], axis=1).astype(np.uint16)
-    return NextHops(np.multiply(ports, 2, dtype=np.uint32, order="C"), sets.reshape(-1), SPRAY)
+    hops = np.multiply(ports, 2, dtype=np.uint32, order="C")
+    return NextHops(hops, sets.reshape(-1), SPRAY, departures(topology))
 
 
 class Links(NamedTuple):
@@ -509,15 +551,15 @@ class PacketNetwork:
         topology: any network.
         link: properties of all links, or those of each.
         transport: parameters of the purified transport, of TCP, or of hosts without.
-        next_hops: see shortest() and layered(), for a switch fabric whose hosts have one healthy
-            link each; None if each message has a route of its own, see route().
+        next_hops: see shortest() and layered(), for a switch fabric; None if each message has a
+            route of its own, see route().
         seed: of all random choices, and of the switches' hashes.
         layers: of TCP's hosts; without them flows stay in layer 0.
         path: of the library.
 
     Raises:
-        ValueError: there are next hops, and a host has no healthy link, or several; switches do
-            not carry the rule.
+        ValueError: there are next hops, and a host has no healthy link, or several without planes;
+            switches do not carry the rule.
 
     Attributes:
         delivered, finished: (host, event) of all hosts, in order of time.
@@ -571,6 +613,7 @@ class PacketNetwork:
             n_hosts=topology.servers,
             n_switches=topology.switches,
             layers=1,
+            planes=1,
         )
         if next_hops:
             self._add_tables(wiring, next_hops)
@@ -581,13 +624,12 @@ class PacketNetwork:
 
     def _add_tables(self, wiring: CWiring, next_hops: NextHops) -> None:
         topology, ports = self._topology, self.ports
-        at_hosts = slice(topology.servers)
-        if (np.diff(ports.first)[at_hosts] != 1).any() or ports.failed[at_hosts].any():
-            raise ValueError(f"{topology.spec}: a host needs one healthy link")
-        to_host = np.flatnonzero(ports.peer < topology.servers)
-        last_port = np.zeros(topology.servers, dtype=np.uint32)
-        last_port[ports.peer[to_host]] = to_host
-        wiring.last_port = self._kept(last_port)
+        check_hosts(topology, ports)
+        if topology.planes > 1 and (next_hops.layers > 1 or next_hops.rule.has_detours):
+            raise ValueError(f"{topology.spec}: switches of planes have neither layers nor detours")
+        wiring.planes = topology.planes
+        wiring.departures = self._kept(next_hops.departures)
+        wiring.last_port = self._kept(last_ports(topology, ports))
         wiring.hops = self._kept(next_hops.hops)
         wiring.hop_sets = self._kept(next_hops.sets)
         wiring.n_hop_sets = len(next_hops.sets)
@@ -677,7 +719,8 @@ class PacketNetwork:
 
     def reroute(self, next_hops: NextHops) -> None:
         """Route packets by `next_hops`, with the same rule and as many layers, from now on."""
-        pointers = self._kept(next_hops.hops), self._kept(next_hops.sets)
+        arrays: list[NDArray[Any]] = [next_hops.departures, next_hops.hops, next_hops.sets]
+        pointers = map(self._kept, arrays)
         self._check(
             self._library.packet_network_reroute(self._network, *pointers, len(next_hops.sets))
         )
@@ -841,7 +884,7 @@ FUNCTIONS: list[ndp_library.FunctionTypes] = [
     ),
     ("packet_network_route", c_int, [c_void_p, c_uint32, c_void_p, c_uint32, c_uint32]),
     ("packet_network_fail", None, [c_void_p, c_uint64, c_uint32, c_int]),
-    ("packet_network_reroute", c_int, [c_void_p, c_void_p, c_void_p, c_uint32]),
+    ("packet_network_reroute", c_int, [c_void_p, c_void_p, c_void_p, c_void_p, c_uint32]),
     ("packet_network_live", c_int, [c_void_p, LookUp, c_uint32]),
     ("packet_network_forget", None, [c_void_p, c_uint32]),
     ("packet_network_tell", c_int, [c_void_p, c_uint64, c_uint32, c_uint32, c_uint32]),

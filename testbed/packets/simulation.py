@@ -357,7 +357,13 @@ class Simulation:
         elif hosts.name == "plain":
             endpoint = hosts.plain(links[0].rate_bps, frame_bytes)
         else:
-            endpoint = hosts.ndp(links[0].rate_bps, frame_bytes, layers=layers, seed=self.seed)
+            endpoint = hosts.ndp(
+                links[0].rate_bps,
+                frame_bytes,
+                layers=layers,
+                seed=self.seed,
+                planes=self.topology.planes,
+            )
         return PacketNetwork(
             self.topology, kinds, endpoint, tables.next_hops, self.seed, layers=tables.moves
         )

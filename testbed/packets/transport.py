@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
-from weft.daemons.transport.parameters import LayerChoice, Parameters, timeout_ns
+from weft.daemons.transport.parameters import (
+    MOST_LAYERS,
+    Backoff,
+    LayerChoice,
+    Parameters,
+    timeout_ns,
+)
 from weft.testbed.packets.network import (
     CLASSIC_ECN,
     DCTCP,
@@ -21,10 +27,11 @@ from weft.testbed.packets.network import (
 from weft.topologies.core.grammar import integer, parse, unknown
 
 WINDOW, MOST_WINDOW = 8, 255
+ENTROPIES = 128  # of a host with links to several planes, at most; MRC has 128 to 256
 JIFFY_NS = 1_000_000  # of a kernel with 1,000 ticks a second
 SIMULATED_CONTROLS = ("reno", "dctcp")
 PARAMETERS = {
-    "ndp": ("window", "retransmissions", "choice"),
+    "ndp": ("window", "retransmissions", "choice", "entropies"),
     "tcp": ("control", "start", "recovery"),
     "plain": ("rate_mbps", "skip_us", "go_back_ns"),
 }
@@ -40,6 +47,7 @@ WORDS = {
 
 NUMBERS = {
     "window": (1, MOST_WINDOW),
+    "entropies": (1, MOST_LAYERS),
     "rate_mbps": (1, MOST_RATE_MBPS),
     "skip_us": (0, MOST_SKIP_US),
     "go_back_ns": (0, MOST_GO_BACK_NS),
@@ -52,7 +60,10 @@ class Transport(NamedTuple):
     name: ndp, tcp or plain.
     window: of ndp, in packets.
     retransmissions: of ndp: `first` if switches send retransmitted packets before other data.
-    choice: of ndp: rule for the layer of a packet (daemons/transport/parameters.py).
+    choice: of ndp: rule for the layer, or the entropy value, of a packet
+        (daemons/transport/parameters.py).
+    entropies: of ndp: entropy values of a message's packets, where switches have no layers; 0: 1,
+        or about ENTROPIES on several planes.  Packets of a value take the same path under ecmp.
     control: congestion control of tcp.
     start: of tcp: a flow's first layer, `first` or `random`.
     recovery: of simulated tcp: `rack` as in Linux, or `reno` as in RFC 5681.
@@ -66,6 +77,7 @@ class Transport(NamedTuple):
     window: int = WINDOW
     retransmissions: str = "among"
     choice: str = "flow"
+    entropies: int = 0
     control: str = "reno"
     start: str = "random"
     recovery: str = "rack"
@@ -100,16 +112,40 @@ class Transport(NamedTuple):
             recovery=RENO if self.recovery == "reno" else RACK,
         )
 
-    def ndp(self, rate_bps: int, frame_bytes: int, *, layers: int, seed: int) -> Parameters:
-        """Return the parameters of the purified transport, see daemons/transport/parameters.py."""
+    def ndp(
+        self, rate_bps: int, frame_bytes: int, *, layers: int = 1, seed: int = 0, planes: int = 1
+    ) -> Parameters:
+        """Return the parameters of the purified transport, see daemons/transport/parameters.py.
+
+        Args:
+            rate_bps: of a link.
+            frame_bytes: of a full packet.
+            layers: of the switches.
+            seed: of draws.
+            planes: links of a host.
+
+        Raises:
+            ValueError: switches have layers, or entropy values do not spread evenly over planes.
+        """
+        if self.entropies and layers > 1:
+            raise ValueError("ndp: entropies are for switches without layers; packets have layers")
+        if self.entropies % planes:
+            raise ValueError(
+                f"ndp: entropies={self.entropies} do not spread evenly over {planes} planes"
+            )
+        host_bps = planes * rate_bps
+        values = self.entropies or (ENTROPIES // planes * planes if planes > 1 else 1)
+        # a dead path takes its part of a window, which must not count as so many timeouts in a row
+        backoff = Backoff.WINDOW if values > 1 else Backoff.PACKET
         return Parameters(
-            rate_bps=rate_bps,
+            rate_bps=host_bps,
             window=self.window,
-            layers=layers,
+            layers=max(values, layers),
             frame_bytes=frame_bytes,
-            timeout_ns=timeout_ns(rate_bps, frame_bytes),
+            timeout_ns=timeout_ns(host_bps, frame_bytes),
             seed=seed,
             choice=LayerChoice[self.choice.upper()],
+            backoff=backoff,
         )
 
 

@@ -23,7 +23,7 @@ from weft.testbed.plan.part import PlanPart
 from weft.testbed.runs.run import RunRecord
 from weft.topologies.core.address import EVERYTHING, IPV4, IPV6, AddressFamily, Prefix
 from weft.topologies.core.link import MTU_BYTES, LinkSpec
-from weft.topologies.core.topology import Topology
+from weft.topologies.core.topology import Topology, require_one_plane
 
 IFLA_BR_MCAST_SNOOPING = 23
 # first interface indexes within a run's slot
@@ -169,6 +169,7 @@ class NetworkPlan:
     part: PlanPart | None = None
 
     def __post_init__(self) -> None:
+        require_one_plane("networks in the kernel", self.topology)
         if self.host_link and self.topology.server_centric:
             raise ValueError(
                 f"{self.topology.spec} has no host links: at least one end of each forwards"

@@ -24,12 +24,14 @@ struct outgoing {
 	struct outgoing *next_sender, *next_active, *last_active;
 	uint64_t size_bytes, heard_at, silent_at, credits; /* silent_at: of the last silence */
 	struct slot *slots;
-	struct layer_history history;
 	uint32_t *refused; /* a ring with room for every packet: each is in it once */
 	uint32_t first_refused, listed_refused, refusals;
 	uint32_t first_in_flight, last_in_flight;
 	uint32_t flow, peer, packets, next, acknowledged, pulls, silences, draws, layer;
+	uint32_t arrived; /* the packet that was acknowledged last, if any */
 	uint8_t listed, failed;
+	uint64_t probes_at; /* next probes of bad layers, if there are any */
+	struct layer_history history;
 };
 
 struct incoming {
@@ -326,6 +328,25 @@ static void queue_sender(struct ndp_endpoint *e, struct outgoing *m)
 	e->last_sender = m;
 }
 
+/* Make the arrays of a message; 0 without memory. */
+static int make_arrays(const struct ndp_endpoint *e, struct outgoing *m, size_t packets)
+{
+	int has_flags = e->parameters.choice == MRC;
+
+	m->slots = calloc(packets, sizeof(*m->slots));
+	m->refused = calloc(packets, sizeof(*m->refused));
+	if (has_flags)
+		m->history.flags = calloc(e->parameters.layers, sizeof(*m->history.flags));
+	return m->slots && m->refused && (m->history.flags || !has_flags);
+}
+
+static void free_arrays(struct outgoing *m)
+{
+	free(m->slots);
+	free(m->refused);
+	free(m->history.flags);
+}
+
 static void remove_outgoing(struct ndp_endpoint *e, struct outgoing *m)
 {
 	if (m->last_active)
@@ -336,10 +357,10 @@ static void remove_outgoing(struct ndp_endpoint *e, struct outgoing *m)
 		m->next_active->last_active = m->last_active;
 	else
 		e->last_active = m->last_active;
-	free(m->slots);
-	free(m->refused);
+	free_arrays(m);
 	m->slots = 0;
 	m->refused = 0;
+	m->history.flags = 0;
 }
 
 int ndp_send(struct ndp_endpoint *e, uint64_t now, uint32_t flow, uint32_t peer,
@@ -354,11 +375,8 @@ int ndp_send(struct ndp_endpoint *e, uint64_t now, uint32_t flow, uint32_t peer,
 	m = calloc(1, sizeof(*m));
 	if (!m)
 		return -ENOMEM;
-	m->slots = calloc(packets, sizeof(*m->slots));
-	m->refused = calloc(packets, sizeof(*m->refused));
-	if (!m->slots || !m->refused || insert(&e->outgoing, flow, m)) {
-		free(m->slots);
-		free(m->refused);
+	if (!make_arrays(e, m, packets) || insert(&e->outgoing, flow, m)) {
+		free_arrays(m);
 		free(m);
 		return -ENOMEM;
 	}
@@ -370,6 +388,8 @@ int ndp_send(struct ndp_endpoint *e, uint64_t now, uint32_t flow, uint32_t peer,
 	m->first_in_flight = m->last_in_flight = NONE;
 	m->heard_at = now;
 	m->layer = draw(e, m) % e->parameters.layers;
+	if (e->parameters.choice == MRC)
+		m->history.cursor = m->layer;
 	m->last_active = e->last_active;
 	if (e->last_active)
 		e->last_active->next_active = m;
@@ -392,6 +412,7 @@ static void on_ack(struct outgoing *m, uint32_t sequence)
 		m->slots[sequence].state = ACKNOWLEDGED;
 		m->refusals--;
 	}
+	m->arrived = sequence;
 	m->acknowledged++;
 }
 
@@ -481,6 +502,32 @@ static void probe(struct ndp_endpoint *e, struct outgoing *m, uint32_t sequence,
 	e->counters.timeouts++;
 }
 
+/* Ask, by the bare header of a packet that has arrived, whether bad layers carry packets again. */
+static void probe_layers(struct ndp_endpoint *e, struct outgoing *m)
+{
+	for (uint32_t layer = 0; m->acknowledged && layer < e->parameters.layers; layer++) {
+		struct ndp_transmission probe = { .packet = data_of(e, m, m->arrived), .peer = m->peer };
+
+		probe.packet.layer = layer;
+		if (m->history.flags[layer] & ASSUMED_BAD)
+			append(e, &e->output, probe);
+	}
+}
+
+/* Probe the bad layers of a message each timeout, and set the timer for the next probes. */
+static void keep_probing(struct ndp_endpoint *e, struct outgoing *m, uint32_t bad_before, uint64_t now)
+{
+	if (!m->history.bad)
+		return;
+	if (!bad_before) {
+		m->probes_at = now + e->parameters.timeout_ns;
+	} else if (m->probes_at <= now) {
+		probe_layers(e, m);
+		m->probes_at = now + e->parameters.timeout_ns;
+	}
+	set_timer(e, m->probes_at);
+}
+
 /* Handle the deadline of a message; 1 if the message is given up. */
 static int expire_message(struct ndp_endpoint *e, struct outgoing *m, uint64_t now)
 {
@@ -527,10 +574,13 @@ static void expire(struct ndp_endpoint *e, uint64_t now)
 
 	e->timer = NDP_NEVER;
 	for (struct outgoing *m = e->first_active; m; m = next) {
+		uint32_t bad = m->history.bad;
+
 		next = m->next_active;
 		if (deadline(e, m) <= now && expire_message(e, m, now))
 			continue;
 		set_timer(e, deadline(e, m));
+		keep_probing(e, m, bad, now);
 	}
 }
 
@@ -841,8 +891,7 @@ void ndp_free(struct ndp_endpoint *e)
 		struct outgoing *m = e->outgoing.values[i];
 
 		if (m) {
-			free(m->slots);
-			free(m->refused);
+			free_arrays(m);
 			free(m);
 		}
 	}

@@ -67,6 +67,15 @@ def require_room(family: str, layout: AddressLayout, *, nodes: int, links: int) 
         raise ValueError(f"{family}: {error}") from None
 
 
+def require_one_plane(owner: str, topology: Topology) -> None:
+    """Raise ValueError if hosts have links to several planes, which `owner` does not have."""
+    if topology.planes > 1:
+        raise ValueError(
+            f"{owner}: a host has one link, and those of {topology.spec} have {topology.planes}; "
+            "`weft simulate` has them, with tcp and ndp"
+        )
+
+
 def _no_flags() -> NDArray[np.bool_]:
     import numpy as np
 
@@ -94,6 +103,7 @@ class Topology:
     rates_bps: shape (number of links,), int64: what each link carries where a user's graph says so,
         0 where it does not; empty for networks of families, whose links get their rate at bring-up.
     own_links: by link, rate, queue, delay and loss from a user's graph, where it has them.
+    planes: links of a host of a switch fabric, port p of it to plane p (tiered/planes.py).
     named: the spec of a network that is no family's.
     """
 
@@ -109,6 +119,7 @@ class Topology:
     failed: NDArray[np.bool_] = field(default_factory=_no_flags)
     rates_bps: NDArray[np.int64] = field(default_factory=_no_rates)
     own_links: Mapping[int, LinkSpec] = field(default_factory=dict)
+    planes: int = 1
     named: str = ""
 
     def __post_init__(self) -> None:
@@ -137,6 +148,8 @@ class Topology:
         *,
         server_centric: bool,
         roles: Sequence[str] = (),
+        planes: int = 1,
+        named: str = "",
     ) -> Topology:
         """Return the network whose level-l links are levels[l], in that order."""
         import numpy as np
@@ -153,6 +166,8 @@ class Topology:
             server_centric=server_centric,
             naming=naming,
             roles=tuple(roles),
+            planes=planes,
+            named=named,
         )
 
     @property

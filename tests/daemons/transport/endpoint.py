@@ -215,6 +215,7 @@ class Endpoint:
         """Ask after the packets whose deadline has come."""
         self._timer = None
         for message in list(self._active.values()):
+            is_new = not message.bad_layers
             if (at := message.deadline()) is not None and at <= now:
                 for data in message.expire(now):
                     frames.append(Transmission(message.peer, data, 0))
@@ -225,6 +226,13 @@ class Endpoint:
                     continue
             if (at := message.deadline()) is not None:
                 self._wake(at)
+            if message.bad_layers:
+                if not is_new and message.probes_at <= now:
+                    frames += [Transmission(message.peer, data, 0) for data in message.probe()]
+                    is_new = True
+                if is_new:
+                    message.probes_at = now + self.parameters.timeout_ns
+                self._wake(message.probes_at)
 
     def _wake(self, at: int) -> None:
         self._timer = at if self._timer is None else min(self._timer, at)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from tests.daemons.transport.packet_layers import Answer, layers_of
+from tests.daemons.transport.packet_layers import Answer, TurnedLayers, layers_of
 from weft.daemons.core.mixing import mixed
 from weft.daemons.transport.packets import Ack, Data, Nack, Pull, packets_of
 from weft.daemons.transport.parameters import LONGEST_BACKOFF, MOST_PACKETS, Backoff, Parameters
@@ -43,7 +43,10 @@ class OutgoingMessage:
         self.layer = self._draw(parameters.layers)
         self._state = bytearray(self.packets)
         self._next, self._acknowledged, self._pulls = 0, 0, 0
-        self._choice = layers_of(parameters.choice, parameters.layers, parameters.window)
+        self._choice = layers_of(
+            parameters.choice, parameters.layers, parameters.window, self.layer
+        )
+        self._arrived, self.probes_at = 0, 0
         self._in_flight: dict[int, int] = {}  # packet -> when it was sent, the earliest first
         self._layer_of: dict[int, int] = {}  # packet -> layer by which it was sent last
         self._refused: deque[int] = deque()  # some of them acknowledged meanwhile
@@ -86,6 +89,7 @@ class OutgoingMessage:
         else:
             self._refusals -= 1
         self._state[ack.sequence] = ACKNOWLEDGED
+        self._arrived = ack.sequence
         self._acknowledged += 1
 
     def refused(self, nack: Nack, now: int) -> None:
@@ -155,6 +159,17 @@ class OutgoingMessage:
                 self._leave(silent[number])
             yield self._sent(packet, now)
 
+    @property
+    def bad_layers(self) -> set[int]:
+        """Return the layers that MRC takes for bad."""
+        return self._choice.bad if isinstance(self._choice, TurnedLayers) else set()
+
+    def probe(self) -> list[Data]:
+        """Bare headers of a packet that has arrived, by each bad layer."""
+        return [self._data(self._arrived, layer) for layer in sorted(self.bad_layers)] * (
+            self._acknowledged > 0
+        )
+
     def _leave(self, layer: int) -> None:
         """Take another layer, unless `layer` has been left since."""
         layers = self._parameters.layers
@@ -179,11 +194,14 @@ class OutgoingMessage:
         self._layer_of[packet] = self.layer
         self._state[packet] = IN_FLIGHT
         self._in_flight[packet] = now
+        return self._data(packet, self.layer)
+
+    def _data(self, packet: int, layer: int) -> Data:
         parameters = self._parameters
         return Data(
             self.flow,
             packet,
-            self.layer,
+            layer,
             parameters.window,
             self.size_bytes,
             parameters.payload_bytes,

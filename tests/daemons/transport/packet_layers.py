@@ -17,6 +17,15 @@ with weights by their length there; here layers are drawn uniformly.
 
 Both follow the authors' simulators (tommasobo/REPS_EuroSys_Artifact, class UecMpSource of
 spcl/HTSIM), but for the use of recycled layers before others while frozen, which the text has.
+
+MRC (Multipath Reliable Connection, arXiv 2605.04333; the API's examples in its public repository
+at the Open Compute Project): each packet takes another entropy value, evenly over all planes.  A
+loss makes the packet's value ASSUMED_BAD, which is probed until it is GOOD again.  A trimmed
+packet keeps its path.  Some values always stay active.  Ours, where the texts at hand say nothing:
+values go in turn, from a random one on; a mark lets a value miss its next turn; probes are sent
+each timeout, as headers of a packet that has arrived; a quarter of the values stays active, as in
+the examples.  A value that an operator denies (DENIED), or of which nothing is known yet
+(UNKNOWN), does not occur.
 """
 
 from __future__ import annotations
@@ -31,6 +40,7 @@ RECYCLED = 8  # layers that REPS remembers
 MOST_GOOD = 9  # layers that Spritz remembers
 MOST_REPEATED = 10  # packets of Spritz until one explores
 MOST_MARKS = 8  # that Scout bears
+LEAST_USED = 4  # MRC uses at least this part of the layers
 
 
 class Answer(Enum):
@@ -166,8 +176,37 @@ class ScoutedLayers(GoodLayers):
         self.good.remove(layer)
 
 
-def layers_of(choice: LayerChoice, layers: int, window: int) -> BlindLayers | None:
-    """Return the state of a message; None for LayerChoice.FLOW."""
+@dataclass
+class TurnedLayers(BlindLayers):
+    """MRC."""
+
+    bad: set[int] = field(default_factory=set)
+    congested: set[int] = field(default_factory=set)
+
+    def next(self, now: int, word: int) -> int:
+        layer = self.last
+        self.last = (layer + 1) % self.layers
+        if layer in self.bad | self.congested:
+            self.congested.discard(layer)
+            return self.next(now, word)
+        return layer
+
+    def answered(self, layer: int, answer: Answer, now: int) -> None:
+        self.bad.discard(layer)
+        self.congested.discard(layer)
+        if answer is Answer.MARKED:
+            self.congested.add(layer)
+
+    def silent(self, layer: int, until: int) -> None:
+        if self.layers - len(self.bad | {layer}) >= max(1, self.layers // LEAST_USED):
+            self.bad.add(layer)
+
+
+def layers_of(choice: LayerChoice, layers: int, window: int, first: int = 0) -> BlindLayers | None:
+    """Return the state of a message; None for LayerChoice.FLOW.
+
+    first: layer of its first packet under MRC.
+    """
     match choice:
         case LayerChoice.FLOW:
             return None
@@ -177,4 +216,6 @@ def layers_of(choice: LayerChoice, layers: int, window: int) -> BlindLayers | No
             return RecycledLayers(layers, window)
         case LayerChoice.SCOUT:
             return ScoutedLayers(layers, window)
+        case LayerChoice.MRC:
+            return TurnedLayers(layers, window, first)
     return GoodLayers(layers, window)

@@ -119,7 +119,7 @@ class TransportNetwork:
         self.events.push(time_ns, CALL, self._begin, src, dst, flow, size_bytes)
 
     def fail(self, links: Sequence[Sequence[int]]) -> None:
-        """Let links between switches, rows of Topology.links, lose all packets."""
+        """Let links, rows of Topology.links, lose all packets."""
         for a, port_a, b, port_b in links:
             for end in ((a, port_a), (b, port_b)):
                 self.failed.add(end)
@@ -186,7 +186,8 @@ class TransportNetwork:
             frame = frame_of(host, transmission)
             ports = self.topology.live_ports(host)
             port = ports[0][0] if len(ports) == 1 else self._route(host, frame, self.random.random)
-            self._queues[host, port].put(self.now, frame, own=True)
+            if (host, port) not in self.failed:
+                self._queues[host, port].put(self.now, frame, own=True)
         for event in transport.events:
             if isinstance(event, Delivered):
                 self.delivered.append((host, event))
@@ -232,10 +233,23 @@ def ecmp_routing(topology: Topology, seed: int) -> RouteFunction:
         draw()  # as the library does for each packet at a switch
         ports = hops[switch][frame.dst]
         own = mix(seed & 0xFFFFFFFF, switch - topology.servers)
-        hashed = selection.flow_hash(own, frame.src, frame.dst, frame.packet.flow, UDP)
-        return ports[below(hashed, len(ports))]
+        flow = frame.packet.flow ^ frame.packet.layer << 24  # its entropy value, or 0
+        return ports[below(selection.flow_hash(own, frame.src, frame.dst, flow, UDP), len(ports))]
 
     return route
+
+
+def plane_routing(topology: Topology, route: RouteFunction) -> RouteFunction:
+    """Return routing of packets to a host's healthy links by entropy value, then by `route`."""
+
+    def routed(node: int, frame: Frame, draw: Callable[[], float]) -> int:
+        if node >= topology.servers:
+            return route(node, frame, draw)
+        assert node == frame.src, "a host has been sent the packet of another"
+        alive = [port for port, *_ in topology.live_ports(node)]
+        return alive[frame.packet.layer % len(alive)]
+
+    return routed
 
 
 class DetourRoute:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from tests.daemons.transport.endpoint import Endpoint
@@ -10,9 +11,10 @@ from tests.daemons.transport.packet_layers import (
     GoodLayers,
     RecycledLayers,
     ScoutedLayers,
+    TurnedLayers,
     layers_of,
 )
-from weft.daemons.transport.packets import Data, Nack
+from weft.daemons.transport.packets import Ack, Data, Nack
 from weft.daemons.transport.parameters import LayerChoice, Parameters
 
 SECOND, GOOD = 10**9, Answer.GOOD
@@ -81,6 +83,54 @@ def test_a_silent_layer_is_not_explored_while_another_one_is_left() -> None:
     spray.silent(0, SECOND)
     spray.silent(2, SECOND)
     assert [spray.next(0, word) for word in range(3)] == [2, 2, 2]
+
+
+def test_mrc_takes_all_layers_in_turn_but_silent_ones() -> None:
+    mrc = TurnedLayers(8, window=8, last=6)
+    assert [mrc.next(0, 0) for _ in range(4)] == [6, 7, 0, 1]
+    mrc.silent(3, SECOND)
+    assert [mrc.next(0, 0) for _ in range(8)] == [2, 4, 5, 6, 7, 0, 1, 2]
+    mrc.answered(3, GOOD, 0)  # of a probe
+    assert [mrc.next(0, 0) for _ in range(2)] == [3, 4]
+
+
+def test_mrc_lets_a_marked_layer_miss_a_turn_and_keeps_one_that_was_trimmed() -> None:
+    mrc = TurnedLayers(4, window=8)
+    mrc.answered(1, Answer.MARKED, 0)
+    mrc.answered(2, Answer.TRIMMED, 0)
+    assert [mrc.next(0, 0) for _ in range(7)] == [0, 2, 3, 0, 1, 2, 3]
+
+
+def test_mrc_keeps_a_quarter_of_the_layers() -> None:
+    mrc = TurnedLayers(8, window=8)
+    for layer in range(8):
+        mrc.silent(layer, SECOND)
+    assert [mrc.next(0, 0) for _ in range(3)] == [6, 7, 6]
+
+
+def test_mrc_probes_silent_layers_each_timeout_until_they_answer() -> None:
+    parameters = Parameters(
+        rate_bps=10**10, timeout_ns=10**6, layers=4, window=4, choice=LayerChoice.MRC
+    )
+    endpoint = Endpoint(parameters)
+    endpoint.send(0, 1, 5, 100 * 1450)
+    sent = [endpoint.poll(endpoint.deadline())[0] for _ in range(4)]
+    lost = sent[2].packet
+    for transmission in sent[:2] + sent[3:]:
+        packet = transmission.packet
+        endpoint.receive(10**5, 5, Ack(1, packet.sequence, packet.layer, 0, False), True)
+    times: dict[int, list[int]] = {}
+    while (now := endpoint.deadline()) < 4 * 10**6:
+        for transmission in endpoint.poll(now):
+            assert transmission.payload_bytes == 0
+            if transmission.packet.layer == lost.layer:
+                times.setdefault(transmission.packet.sequence, []).append(now)
+                if len(times[transmission.packet.sequence]) == 2:
+                    answer = Ack(1, transmission.packet.sequence, lost.layer, 0, False)
+                    endpoint.receive(now, 5, answer, True)
+    ((probed, when),) = times.items()
+    assert probed == sent[3].packet.sequence  # a packet that has arrived
+    assert np.diff(when).tolist() == [10**6]
 
 
 @pytest.mark.parametrize("choice", LayerChoice)

@@ -93,6 +93,12 @@ CELLS = {
     "link_loss": {"topology": "dcell:n=3,k=1", "failed_links": "1"},
     "collectives": {"topology": "star:n=4", "scheme": "ecmp", "ranks": "4", "size_bytes": "1024"},
     "fabrics": {"topology": "complete:n=4,p=1", "scheme": "ecmp", "seconds": "0.001"},
+    "plane_failure": {
+        "topology": "planes:k=2,of=star:n=3",
+        "failure": "silent",
+        "size_bytes": "1000000",
+        "transport": "ndp:choice=mrc",
+    },
     "ttc_flow": {"topology": "fattree:k=4", "scheme": "ttc", "k": "2", "repetitions": "2"},
     "ttc_packet": {
         "topology": "fattree:k=4",
