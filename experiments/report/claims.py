@@ -43,6 +43,7 @@ A claim is named by its paper and its number, ttc-3.  `weft claims ttc` prints t
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -254,7 +255,8 @@ class Query:
     def sampling_half_width(self, cell: int, rows: Sequence[Row], value: float) -> float:
         """Return half of the 95 % interval of a cell with one run; nan without `error`.
 
-        Errors of the columns add as independent ones.  The figure of `per` counts as exact.
+        Errors of the columns of runs add as independent ones; a run that the figure and that of
+        `less` share counts once.  The figure of `per` counts as exact.
 
         Args:
             cell: number of the cell.
@@ -264,23 +266,30 @@ class Query:
         if not self.error:
             return math.nan
         by_id = {str(row["run"]): row for row in rows}
-        figure, width = self._sampled(cell, by_id)
+        figure, errors = self._sampled(cell, by_id)
         if self.less:
-            subtracted, width_less = self.less._sampled(cell, by_id)
-            figure, width = figure - subtracted, math.hypot(width, width_less)
+            subtracted, errors_less = self.less._sampled(cell, by_id)
+            figure -= subtracted
+            errors = {
+                key: errors.get(key, 0.0) - errors_less.get(key, 0.0)
+                for key in errors | errors_less
+            }
+        width = NORMAL_975 * math.hypot(*errors.values())
         return abs(width * value / figure if self.per else width)
 
-    def _sampled(self, cell: int, by_id: Mapping[str, Row]) -> tuple[float, float]:
-        """Return the figure of a cell and half of its interval, without `less` and `per`."""
+    def _sampled(
+        self, cell: int, by_id: Mapping[str, Row]
+    ) -> tuple[float, dict[tuple[str, str], float]]:
+        """Return the figure of a cell without `less` and `per`, and its error by run and column."""
         assert self.error
-        product, relative = 1.0, []
+        product, relative = 1.0, defaultdict[tuple[str, str], float](float)
         for run, column, power in self.terms[cell]:
             row = by_id[run.id]
             (number,) = self.listed(row, column)
             product *= number**power
-            relative.append(self.error(row, column) / number if number else 0.0)
-        width = self.form.of(NORMAL_975 * math.hypot(*relative) * product) - self.form.of(0)
-        return self.form.of(product), width
+            relative[run.id, column] += power * self.error(row, column) / number if number else 0.0
+        scale = (self.form.of(1) - self.form.of(0)) * product
+        return self.form.of(product), {key: scale * error for key, error in relative.items()}
 
     def _content(self, rows: Sequence[Row]) -> str:
         """Return what the runs of `rows` measured, as text: equal for runs that differ by seed."""

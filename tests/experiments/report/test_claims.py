@@ -151,6 +151,17 @@ def test_a_difference_of_samples_has_the_errors_of_both():
         replace(query, error=None)
 
 
+def test_a_run_that_two_gains_share_errs_once():
+    """(12 - 6) / 8: the error of 8 moves both gains alike, so 0.75 of it is left of 1.5 and 0.75."""
+    column = {"column": "mean_hops", "error": error_of_hops, "seeds": 1, "over": {"routing": "bfs"}}
+    less = Query("hop_length", {**HOPS.where, "routing": "dr"}, **column)
+    query = Query("hop_length", HOPS.where, **column, less=less)
+    rows = rows_of({"pr-gpi": [12.0], "dr": [6.0], "bfs": [8.0]}, se_hops=0.1)
+    ours = outcome(Claim("gain", SAID, 0.75, query, within(0.5)), rows)
+    assert ours.value == 0.75
+    assert ours.half_width == pytest.approx(0.196 / 8 * math.hypot(1, 1, 0.75))
+
+
 def test_an_extreme_is_that_of_the_cells_means_with_its_interval():
     networks = {**HOPS.where, "routing": ("pr-gpi", "pr-gpe")}
     query = Query("hop_length", networks, "mean_hops", statistic=max, seeds=3)
