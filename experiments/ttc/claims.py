@@ -216,9 +216,10 @@ def downlinks(layer: int) -> Query:
     return Query("ttc_flow", {**where, "scheme": "dmodk", "k": 1}, column, statistic=max)
 
 
-def packets(scheme: str, column: str, load: float = 0.95, **more: Any) -> Query:
+def packets(scheme: str, column: str, load: float = 0.95, d: int = 8, **more: Any) -> Query:
     """Return a figure of figures 5 and 6."""
-    return Query("ttc_packet", {"scheme": scheme, "load_fraction": load}, column, **more)
+    where: Where = {"topology": f"fattree:n=3,d={d}", "scheme": scheme, "load_fraction": load}
+    return Query("ttc_packet", where, column, **more)
 
 
 EVERYWHERE = "minimum over FT(3,8), FT(3,16) and k = 1 to 32"
@@ -484,15 +485,16 @@ THEORY = (
     ),
     *(
         Claim(
-            f"{words} queue of TTC's uplinks, FT(3,8), load {load}: first layer over second",
+            f"{words} queue of TTC's uplinks, FT(3,{d}), load {load}: first layer over second",
             LAYERS,
             "roughly 1",
-            packets("ttc:delta=2", f"up1_{column}", load, by=f"up2_{column}"),
+            packets("ttc:delta=2", f"up1_{column}", load, d, by=f"up2_{column}"),
             between(0.9, 1.1),
             OUR_PACKETS.replace("0.95", str(load)) + "; 'roughly' as a tenth",
-            why_more="One packet in sixteen stays in its pod, below the second layer. Where "
-            "links of both layers carry as much, both queues are alike.",
+            why_more="One packet in sixteen stays in its pod, below the second layer, and half as "
+            "many on FT(3,16). Where links of both layers carry as much, both queues are alike.",
         )
+        for d in (8, 16)
         for load in (0.5, 0.95)
         for words, column in (("mean", "mean_queue_packets"), ("longest", "max_queue_packets"))
     ),
