@@ -104,12 +104,12 @@ def claims(arguments: Namespace) -> int:
     with stages("comparing", f"claims {' '.join(names)}"):
         for name, claim in select(names, runs=False).claims.items():
             ours = outcome(claim, published.rows)
-            runs_s = _seconds(claim.query.runs if claim.query else [], published)
+            runs_s = _seconds(claim.runs, published)
             rows.append(
                 {
                     **dict(zip(TITLES, texts(name, ours), strict=True)),
                     "again_s": float(f"{sum(runs_s.values()):.2g}") if runs_s else None,
-                    "why": claim.reason(ours.value),
+                    "why": claim.reason(ours),
                     "place": claim.place,
                     "kind": claim.statement.kind.value,
                     "quote": claim.statement.quote,
@@ -270,7 +270,7 @@ def _check(
     claims = {
         name: compare_claim(claim, compared, new, published)
         for name, claim in selection.claims.items()
-        if claim.query and compared.keys() & {run.id for run in claim.query.runs}
+        if compared.keys() & {run.id for run in claim.runs}
     }
     lines = [_claim_line(name, selection.claims[name], ours) for name, ours in claims.items()]
     _print_rows(lines, arguments)

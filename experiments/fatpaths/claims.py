@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -66,6 +67,7 @@ MINIMAL: Where = {"routing": "ecmp", "construction": "random"}
 TREE: Where = {"routing": ("flowlets", "spray"), "construction": "random"}
 RACK, RENO = "tcp:start=first", "tcp:start=first,recovery=reno"
 PAPER_TCP: Where = {"layers": 4, "seconds": 0.01}
+SKEWED: Where = {"mapping": "linear"}
 ECMP: Scalars = {"routing": "ecmp", "rho": 1.0}
 LETFLOWS: Scalars = {"routing": "flowlets", "rho": 1.0}
 BASELINES = (("ECMP", ECMP), ("LetFlow", LETFLOWS))
@@ -185,6 +187,20 @@ SWEEPS = (
         "fatpaths_tcp",
         {"topology": DIRECT_10K, "transport": (RACK, RENO), **PAPER_TCP},
         seeds=5,
+    ),
+    *(
+        Sweep(
+            "fatpaths_tcp",
+            {
+                "topology": DIRECT_10K,
+                "transport": RENO,
+                "mapping": "linear",
+                **PAPER_TCP,
+                **routing,
+            },
+            seeds=3,
+        )
+        for routing in (ECMP, LETFLOWS, SPARSE, DENSE)
     ),
     *(
         Sweep(
@@ -1163,13 +1179,29 @@ OURS_SHORT = OURS_TCP + "; short ones have less than 1 MiB"
 OURS_NEAREST = f"{OURS_TCP}; {NEAREST}"
 # the largest gain over sizes, on SF unless said
 TRIED_MEAN = (
-    "Nothing that was tried reaches it: Linux' recovery 1.0, timeouts of 1 and 10 ms 1.1, skewed "
-    "traffic 1.4 on q = 7."
+    "Nothing that was tried reaches it: Linux' recovery 1.0, timeouts of 1 and 10 ms 1.1, and "
+    "neither workload does."
 )
 TRIED_TAIL = (
-    "Tried, and it gains no more: Linux' recovery 1.2, timeouts of 1 ms 1.3. Those of 10 ms reach "
-    "the factor by few flows."
+    "Tried, and it gains no more: Linux' recovery 1.2, timeouts of 1 ms 1.3, either workload. "
+    "Timeouts of 10 ms reach the factor by few flows."
 )
+
+
+def by_workload(claim: Claim) -> Claim:
+    """Return a claim on simulated TCP with the workload, or with both where the set has both."""
+    query = claim.query
+    if not query or query.experiment != "fatpaths_tcp" or query.where.get("mapping"):
+        return claim
+    if claim.apart or "rto_min_us" in {*query.where, *query.over}:
+        return replace(claim, ours=claim.ours + "; randomized workload")
+    return replace(
+        claim,
+        ours=claim.ours + "; randomized, then skewed workload (three seeds)",
+        otherwise=replace(query, where={**query.where, **SKEWED}, seeds=3),
+    )
+
+
 CLOUD = (
     *(
         Claim(
@@ -1285,9 +1317,8 @@ CLOUD = (
         NO_THROUGHPUT,
         "at least 1",
         mebibyte_tcp(MORE_PATHS["HX, s = 10"], "step_mean_ms", SPARSE, DENSE),
-        at_least(1),
-        OURS_NEAREST,
-        why_less="Sparse layers give HyperX paths that its shortest ones lack.",
+        at_least(0.95),
+        OURS_NEAREST + "; 'no improvement' as less than 5 %",
     ),
     *(
         Claim(
@@ -1550,4 +1581,4 @@ APPENDIX = (
         for rate in (400, 600)
     ),
 )
-CLAIMS = (*DIVERSITY, *LAYERS, *HPC, *CLOUD, *APPENDIX)
+CLAIMS = (*DIVERSITY, *LAYERS, *HPC, *map(by_workload, CLOUD), *APPENDIX)

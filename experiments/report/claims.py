@@ -445,6 +445,7 @@ class Statement:
     setting: str
 
 
+UNNAMED = "The paper does not name this parameter, and the verdict depends on it."
 OURS = Statement("not in the paper", "", StatementKind.OWN, "")
 
 
@@ -455,6 +456,8 @@ class Claim:
     words: what is compared, and on which network.
     paper: the paper's value in the unit of the query, or words; "" if it prints none.
     query: our figure; None if nothing here measures it.
+    otherwise: our figure by another value of a parameter that the paper does not name.  Ours
+        cannot be compared if the verdict on it is the opposite, and is undecided if that one is.
     rule: values of ours that agree.
     ours: our size and statistic; "" if they are the paper's.
     why_more, why_less: one sentence: why ours lies above or below the rule's bounds.
@@ -474,6 +477,7 @@ class Claim:
     apart: str = ""
     missing: str = ""
     in_readme: bool = False
+    otherwise: Query | None = None
 
     def __post_init__(self) -> None:
         by_number = self.rule is not None and self.rule.fraction is not None
@@ -491,6 +495,11 @@ class Claim:
         """Return section, figure or table."""
         return self.statement.place
 
+    @property
+    def runs(self) -> list[Run]:
+        """Return the runs that our figures come from."""
+        return [run for query in (self.query, self.otherwise) if query for run in query.runs]
+
     def verdict(self, value: float, half_width: float) -> Verdict:
         """Return the verdict on our value and half of its interval."""
         if self.apart or not self.rule:
@@ -502,11 +511,13 @@ class Claim:
         good, bad = (Verdict.HOLDS, Verdict.FAILS) if own else (Verdict.AGREES, Verdict.CONTRADICTS)
         return bad if side else good
 
-    def reason(self, value: float) -> str:
-        """Return the reason of the verdict on our value; "" if it needs none."""
-        if self.apart or not self.rule or math.isnan(value):
+    def reason(self, ours: Outcome) -> str:
+        """Return the reason of the verdict on our figure; "" if it needs none."""
+        if self.apart or not self.rule or math.isnan(ours.value):
             return self.apart or self.missing
-        side = self.rule.side(self.paper, value)
+        if ours.verdict is Verdict.NOT_COMPARABLE:
+            return UNNAMED
+        side = self.rule.side(self.paper, ours.value)
         return {-1: self.why_less, 1: self.why_more}.get(side or 0, "")
 
 
@@ -515,6 +526,7 @@ class Outcome(NamedTuple):
 
     value, half_width: mean of the independent values and half of its 95 % interval; nan if there is
     none.  runs: independent values.  fidelity: the worst of their rows, "" without.
+    otherwise: value and half width of the figure by another value of an unnamed parameter.
     """
 
     verdict: Verdict
@@ -522,6 +534,7 @@ class Outcome(NamedTuple):
     half_width: float
     runs: int
     fidelity: str
+    otherwise: tuple[float, float] | None = None
 
 
 @cache
@@ -577,7 +590,21 @@ def outcome(claim: Claim, rows_of: RowsOf, *, in_part: bool = False) -> Outcome:
     margin = 0.0 if math.isnan(half_width) else half_width
     verdicts = {str(row.get("fidelity")) for row in rows}
     worst = next((name for name in WORST if name in verdicts), "")
-    return Outcome(claim.verdict(value, margin), value, half_width, len(values), worst)
+    ours = Outcome(claim.verdict(value, margin), value, half_width, len(values), worst)
+    if not claim.otherwise:
+        return ours
+    other = replace(claim, query=claim.otherwise, otherwise=None)
+    return with_other(ours, outcome(other, rows_of, in_part=in_part))
+
+
+def with_other(ours: Outcome, other: Outcome) -> Outcome:
+    """Return our figure beside that by another value of an unnamed parameter."""
+    if not other.runs:
+        return ours
+    verdicts = {ours.verdict, other.verdict}
+    verdict = Verdict.UNDECIDED if Verdict.UNDECIDED in verdicts else Verdict.NOT_COMPARABLE
+    ours = ours._replace(otherwise=(other.value, other.half_width))
+    return ours if len(verdicts) == 1 else ours._replace(verdict=verdict)
 
 
 def number_text(value: float, half_width: float = math.nan, unit: str = "") -> str:
@@ -622,8 +649,11 @@ def setting_text(claim: Claim) -> str:
 
 
 def value_text(claim: Claim, ours: Outcome) -> str:
-    """Return our value with its interval and unit; "" without rows."""
-    return number_text(ours.value, ours.half_width, unit_of(claim)) if ours.runs else ""
+    """Return our value with its interval and unit, then that of `otherwise`; "" without rows."""
+    values = [(ours.value, ours.half_width)] if ours.runs else []
+    values += [ours.otherwise] if ours.otherwise else []
+    text = "; ".join(number_text(*value) for value in values)
+    return f"{text} {unit_of(claim)}".strip() if values else ""
 
 
 def texts(name: str, ours: Outcome) -> tuple[str, ...]:

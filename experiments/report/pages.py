@@ -145,7 +145,7 @@ def claim_table(selection: str, published: PublishedSet) -> str:
 
 def reasons_of(claims: Mapping[str, Claim], outcomes: Mapping[str, Outcome]) -> Iterator[str]:
     """Yield the list of reasons of the claims that need one, each with its claims."""
-    reasons = {name: claim.reason(outcomes[name].value) for name, claim in claims.items()}
+    reasons = {name: claim.reason(outcomes[name]) for name, claim in claims.items()}
     items = [f"* {names}: {reason}\n" for reason, names in by_text(reasons).items()]
     if items:
         yield "".join(items)

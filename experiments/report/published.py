@@ -325,8 +325,8 @@ def runs_of(experiment: str) -> Mapping[str, Run]:
     sweeps = [sweep for sweep in every if sweep.experiment == experiment]
     if find(experiment).engines[0] == "graph":
         sweeps.append(Sweep(experiment))
-    queries = [claim.query for claim in all_claims().values() if claim.query]
-    runs = [run for query in queries if query.experiment == experiment for run in query.runs]
+    runs = [run for claim in all_claims().values() for run in claim.runs]
+    runs = [run for run in runs if run.experiment == experiment]
     runs += [run for sweep in sweeps for run in sweep.runs()]
     return {run.id: run for run in runs}
 

@@ -86,7 +86,7 @@ def claimed(rows_of: RowsOf) -> str:
         claim = all_claims()[name]
         cells = "".join(f'<td class="words">{escape(text)}</td>' for text in texts(name, ours))
         lines.append(
-            f'<tr>{cells}<td class="words">{escape(claim.reason(ours.value))}</td>'
+            f'<tr>{cells}<td class="words">{escape(claim.reason(ours))}</td>'
             f'<td class="{ours.fidelity}">{ours.fidelity or "-"}</td></tr>'
         )
     left_out = f"{len(outcomes) - len(measured)} more: weft claims"

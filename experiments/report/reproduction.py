@@ -71,8 +71,7 @@ def select(words: Sequence[str], *, runs: bool = True) -> ClaimSelection:
         experiments += names() if word == ALL else []
     if not runs:
         return ClaimSelection(claims, {})
-    queries = [claim.query for claim in claims.values() if claim.query]
-    selected = [run for query in queries for run in query.runs]
+    selected = [run for claim in claims.values() for run in claim.runs]
     selected += [run for name in experiments for run in runs_of(name).values()]
     return ClaimSelection(claims, {run.id: run for run in selected})
 
@@ -252,10 +251,10 @@ def compare_claim(
         published: the published set.
     """
     assert claim.query
-    ids = [run.id for run in claim.query.runs]
+    ids = [run.id for run in claim.runs]
     compared = [rows[run] for run in ids if run in rows]
     before = outcome(claim, published.rows, in_part=True)
-    available = {row["run"] for row in published.rows(claim.query.runs)} & new.keys()
+    available = {row["run"] for row in published.rows(claim.runs)} & new.keys()
     now = outcome(
         claim,
         lambda runs: [new[run.id][0] for run in runs if run.id in available],

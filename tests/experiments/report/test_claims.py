@@ -15,6 +15,7 @@ from weft.experiments.ccrdn.claims import of_flows
 from weft.experiments.report import claims
 from weft.experiments.report.claims import (
     OURS,
+    UNNAMED,
     Claim,
     Form,
     Query,
@@ -23,8 +24,10 @@ from weft.experiments.report.claims import (
     Verdict,
     above,
     at_least,
+    below,
     between,
     outcome,
+    value_text,
     within,
 )
 from weft.experiments.report.report import claimed
@@ -152,7 +155,7 @@ def test_a_difference_of_samples_has_the_errors_of_both():
 
 
 def test_a_run_that_two_gains_share_errs_once():
-    """(12 - 6) / 8: the error of 8 moves both gains alike, so 0.75 of it is left of 1.5 and 0.75."""
+    """(12 - 6) / 8: the error of 8 moves both gains, so 0.75 of it is left of 1.5 and 0.75."""
     column = {"column": "mean_hops", "error": error_of_hops, "seeds": 1, "over": {"routing": "bfs"}}
     less = Query("hop_length", {**HOPS.where, "routing": "dr"}, **column)
     query = Query("hop_length", HOPS.where, **column, less=less)
@@ -160,6 +163,27 @@ def test_a_run_that_two_gains_share_errs_once():
     ours = outcome(Claim("gain", SAID, 0.75, query, within(0.5)), rows)
     assert ours.value == 0.75
     assert ours.half_width == pytest.approx(0.196 / 8 * math.hypot(1, 1, 0.75))
+
+
+@pytest.mark.parametrize(
+    ("others", "verdict", "text"),
+    [
+        ([8.09, 8.11], Verdict.AGREES, "9.1 ± 0.1; 8.1 ± 0.1"),
+        ([11.99, 12.01], Verdict.NOT_COMPARABLE, "9.1 ± 0.1; 12.0 ± 0.1"),
+        ([9.0, 11.0], Verdict.UNDECIDED, "9.1 ± 0.1; 10 ± 10"),
+        ([], Verdict.AGREES, "9.1 ± 0.1"),
+    ],
+)
+def test_a_verdict_stands_if_it_does_for_each_value_of_an_unnamed_parameter(others, verdict, text):
+    query = replace(HOPS, seeds=2)
+    otherwise = replace(query, where={**query.where, "routing": "dr"})
+    claim = Claim("hops", SAID, "short", query, below(10.5), why_more="x", otherwise=otherwise)
+    ours = outcome(claim, rows_of({"pr-gpi": [9.09, 9.11], "dr": others}))
+    assert ours.verdict is verdict
+    assert value_text(claim, ours) == f"{text} hops"
+    is_apart = verdict is Verdict.NOT_COMPARABLE
+    assert claim.reason(ours) == (UNNAMED if is_apart else "")
+    assert [run.parameters["routing"] for run in claim.runs] == ["pr-gpi"] * 2 + ["dr"] * 2
 
 
 def test_an_extreme_is_that_of_the_cells_means_with_its_interval():
@@ -302,7 +326,8 @@ def test_a_rule_shows_its_bounds(rule, text):
 
 def test_the_reason_is_that_of_the_side_on_which_ours_lies():
     claim = Claim("hops", SAID, 10, HOPS, within(0.1), why_more="too long", why_less="too short")
-    assert [claim.reason(value) for value in (12.0, 8.0, 10.0)] == ["too long", "too short", ""]
+    found = [outcome(claim, rows_of({"pr-gpi": [value] * 2})) for value in (12.0, 8.0, 10.0)]
+    assert [claim.reason(ours) for ours in found] == ["too long", "too short", ""]
 
 
 def test_what_is_apart_is_never_compared_and_our_own_holds_or_fails():
@@ -342,7 +367,7 @@ def test_a_statement_that_nothing_measures_says_why():
     unmeasured = Claim("hops", SAID, 12, missing="no experiment counts hops")
     ours = outcome(unmeasured, rows_of({}))
     assert ours.verdict is Verdict.NOT_MEASURED
-    assert unmeasured.reason(ours.value) == "no experiment counts hops"
+    assert unmeasured.reason(ours) == "no experiment counts hops"
 
 
 def test_a_claim_is_refused_that_cannot_be_judged():

@@ -168,7 +168,7 @@ def test_a_claim_that_our_rows_contradict_has_the_reason_for_its_side():
         name
         for name, claim in all_claims().items()
         if (ours := outcome(claim, PUBLISHED.rows)).verdict is Verdict.CONTRADICTS
-        and not claim.reason(ours.value)
+        and not claim.reason(ours)
     }
     assert unexplained == set()
 
