@@ -1200,8 +1200,8 @@ LOAD = (
     ),
 )
 SEARCH = (
-    "Table 2 has the time of the authors' search, fifty to three hundred times ours: a fifth to a "
-    "half of GP_E's latency, less than a tenth of GP_I's. The paper does not say why."
+    "Table 2 has the time of the authors' search, fifty to three hundred times ours. It is a fifth "
+    "to a half of GP_E's latency, and less than a tenth of GP_I's."
 )
 
 
