@@ -53,7 +53,7 @@ FIGURES = (
     PageFigure(
         "ttc_figure5",
         "ttc_packet",
-        {"scheme": SCHEMES},
+        {"scheme": SCHEMES, "topology": "fattree:n=3,d=8"},
         Curves(
             columns={"queue_packets": ""},
             x="load_fraction",
@@ -66,7 +66,7 @@ FIGURES = (
     PageFigure(
         "ttc_figure6",
         "ttc_packet",
-        {"scheme": SCHEMES},
+        {"scheme": SCHEMES, "topology": "fattree:n=3,d=8"},
         Curves(
             columns={"latency_slots": "latency (slots)"},
             x="load_fraction",
