@@ -805,8 +805,8 @@ def test_list_names_what_there_is(weft, monkeypatch):
     _, out, _ = weft("list")
     for kind in catalogue.values():
         assert all(entry["name"] in out for entry in kind)
-    assert len(out.splitlines()) == sum(map(len, catalogue.values())) + 4 + 1, (
-        "a line each, four titles, and file:PATH"
+    assert len(out.splitlines()) == sum(map(len, catalogue.values())) + 4 + 2, (
+        "a line each, four titles, planes and file:PATH"
     )
     _, schemes_out, _ = weft("list", "schemes")
     assert {line.split()[0] for line in schemes_out.splitlines()[1:]} == set(schemes())

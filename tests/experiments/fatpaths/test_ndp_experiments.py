@@ -21,7 +21,7 @@ def rows_of(experiment, engine="packet", **given):
 
 def test_transports_are_named():
     assert transport("ndp")[:4] == ("ndp", 8, "among", "flow")
-    assert transport("tcp")[4:7] == ("reno", "random", "rack")
+    assert transport("tcp")[5:8] == ("reno", "random", "rack")
     assert transport("ndp:choice=reps").choice == "reps"
     assert transport("ndp:retransmissions=first").retransmissions == "first"
     assert transport("tcp:start=first").start == "first"

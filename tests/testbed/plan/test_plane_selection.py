@@ -40,7 +40,7 @@ def test_hosts_choose_layers_with_and_without_the_data_plane():
     how = planes(slimfly, "fatpaths:layers=4,trigger=gap-ecn,gap_us=90,hello_ms=10", None)
     assert how.balancing == "fatpaths:layers=4,trigger=gap-ecn,gap_us=90"
     assert how.hosts == {
-        **{"layers": 4, "trigger": Trigger.GAP | Trigger.ECN, "gap_us": 90},
+        **{"layers": 4, "trigger": Trigger.GAP | Trigger.ECN, "gap_us": 90, "cell_kb": 64},
         **{"start": 0, "choice": 0, "ecn_percent": 50, "ecn_rounds": 1, "seed": 1},
     }
     delayed = planes(slimfly, "fatpaths:forwarding=kernel", DELAYED)
