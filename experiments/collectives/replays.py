@@ -38,7 +38,7 @@ from weft.testbed.schedules.task_replay import TcpReplay
 from weft.testbed.traffic import tcp
 from weft.topologies.core.grammar import parse, unparse
 from weft.topologies.core.link import ETHERNET_BYTES, Mbps
-from weft.topologies.core.topology import Topology
+from weft.topologies.core.topology import Topology, require_one_plane
 
 HEADER_BYTES = {"tcp": 66, "ndp": 64}
 SPREAD = (ChoiceRule.RANDOM, ChoiceRule.ROUND_ROBIN)  # choose a port for each packet
@@ -112,6 +112,7 @@ def frame_cost(run: Run) -> FrameCost:
 
 def check(run: Run, topology: Topology) -> None:
     """Raise ValueError unless the engine of `run` has its network, scheme and transport."""
+    require_one_plane(run.experiment, topology)
     scheme, options = registry.checked(topology, scheme_of(run))
     transport = transports.transport_of(run)
     rule = scheme.rule(options)

@@ -41,7 +41,7 @@ from weft.testbed.packets.transport import Transport, check_simulated, transport
 from weft.testbed.traffic import flows, ndp, tcp
 from weft.topologies.core.grammar import parse
 from weft.topologies.core.link import ETHERNET_BYTES, LinkSpec
-from weft.topologies.core.topology import Topology
+from weft.topologies.core.topology import Topology, require_one_plane
 
 QUEUE_PACKETS, ECN_PACKETS, TRIM_PACKETS = 100, 33, 8
 NDP_SCHEME, TCP_SCHEME = "rps", f"vlb:ecn={ECN_PACKETS}"
@@ -163,6 +163,7 @@ def check(run: Run) -> None:
     parsed = transport_of(run)
     topology = run.topology if run.engine == "packet" else common.network(run)
     check_nodes(run, topology)
+    require_one_plane(run.experiment, topology)
     if topology.server_centric:
         raise ValueError(
             f"{run.experiment}: topology must be a fabric of switches, not {topology.spec}"

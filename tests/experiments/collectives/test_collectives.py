@@ -147,6 +147,11 @@ def test_the_recorded_training_step_is_that_of_its_writer() -> None:
         ("graph", {"size_bytes": "7"}, "blocks without a byte in 7 bytes; take 8 or more"),
         ("graph", {"scheme": "dr"}, "scheme dr runs on server-centric networks"),
         ("graph", {"scheme": "drill"}, "the engine graph has no model of drill; take ecmp"),
+        (
+            "packet",
+            {"topology": "planes:k=2,of=star:n=8"},
+            "a host has one link, and those of planes",
+        ),
         ("graph", {"scheme": "fatpaths"}, "has no model of fatpaths; take trigger=none"),
         (
             "packet",

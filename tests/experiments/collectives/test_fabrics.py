@@ -136,6 +136,10 @@ def test_no_packet_takes_a_link_that_is_known_to_have_failed(scheme: str) -> Non
         ({"sizes": "fixed:bytes=1000000000000"}, "frames take too long"),
         ({"seconds": 10, "load_fraction": 1, "rate_mbps": 100_000}, "frames take too long"),
         ({"traffic": "wurst"}, "wurst"),
+        (
+            {"topology": "planes:k=2,of=star:n=4"},
+            "fabrics: a host has one link, and those of planes",
+        ),
     ],
 )
 def test_what_cannot_be_simulated_is_refused(values: dict[str, object], reason: str) -> None:
