@@ -571,6 +571,14 @@ def outcome(claim: Claim, rows_of: RowsOf, *, in_part: bool = False) -> Outcome:
         rows_of: returns the stored rows of runs.
         in_part: leave out cells without rows; otherwise one makes the claim not measured.
     """
+    ours = _outcome(claim, rows_of, in_part)
+    if not claim.otherwise:
+        return ours
+    return with_other(ours, _outcome(replace(claim, query=claim.otherwise), rows_of, in_part))
+
+
+def _outcome(claim: Claim, rows_of: RowsOf, in_part: bool) -> Outcome:
+    """Return outcome() by the claim's query alone."""
     if not claim.query:
         return without_value(Verdict.NOT_MEASURED if claim.missing else Verdict.NOT_COMPARABLE)
     cells, rows = claim.query.samples(rows_of)
@@ -590,11 +598,7 @@ def outcome(claim: Claim, rows_of: RowsOf, *, in_part: bool = False) -> Outcome:
     margin = 0.0 if math.isnan(half_width) else half_width
     verdicts = {str(row.get("fidelity")) for row in rows}
     worst = next((name for name in WORST if name in verdicts), "")
-    ours = Outcome(claim.verdict(value, margin), value, half_width, len(values), worst)
-    if not claim.otherwise:
-        return ours
-    other = replace(claim, query=claim.otherwise, otherwise=None)
-    return with_other(ours, outcome(other, rows_of, in_part=in_part))
+    return Outcome(claim.verdict(value, margin), value, half_width, len(values), worst)
 
 
 def with_other(ours: Outcome, other: Outcome) -> Outcome:
