@@ -182,7 +182,8 @@ static __always_inline __u32 next_layer(void *context, const struct settings *se
 	return another(left, word, n);
 }
 
-/* Return which of the settings' triggers a packet of TCP with data shows.  Arguments as of shows_cut(). */
+/* Return which of the settings' triggers a packet of TCP with data shows; arguments as of
+ * shows_cut(). */
 static __always_inline __u32 events_shown(struct flow *flow, const struct settings *settings,
 					  __u32 seq, __u32 end, int reduced)
 {
@@ -194,8 +195,9 @@ static __always_inline __u32 events_shown(struct flow *flow, const struct settin
 }
 
 /* Take an acknowledgement of TCP; return 1 if its flow draws another layer. */
-static __always_inline int hear_acknowledgement(void *context, struct flow *flow, const struct settings *settings,
-				__u32 ack, int is_syn, int echo)
+static __always_inline int hear_acknowledgement(void *context, struct flow *flow,
+						const struct settings *settings, __u32 ack,
+						int is_syn, int echo)
 {
 	note_acknowledgement(flow, ack);
 	if (is_syn)

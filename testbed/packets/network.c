@@ -40,7 +40,8 @@ enum { TRIMMABLE, CONTROL, TRIMMED, TRIMMED_AT_HOST };
  * routes up, the address that it carries, 0 at its source.  hops: nodes that have forwarded it.
  * crossing: its output port at the crossbar that it goes to, from the first one, or NO_CROSSING.
  * waypoint: number of the switch that it visits before its destination, + 1, or 0; chosen: 1 once
- * that is chosen.  plane: with several planes, the one that it is in.  of_daemon: message `step` of a daemon to the next switch.
+ * that is chosen.  plane: with several planes, the one that it is in.  of_daemon: message `step` of a
+ * daemon to the next switch.
  *
  * Without a transport: departed: 1 once it has begun to leave its host, at departed_ns. */
 struct frame {
@@ -266,7 +267,7 @@ static __u32 *marks_of(void *context, __u32 layer)
 {
 	struct pair_memory *memory = context;
 
-	return memory ? &memory->marks[layer] : 0;
+	return memory ? &memory->marks[layer & (LAYERS - 1)] : 0;
 }
 
 /* `subject`: port, frame, host or message; `place`: node at which a frame arrives, or end of TCP. */
@@ -1995,7 +1996,8 @@ struct packet_network *packet_network_new(const struct packet_wiring *wiring,
 	n->endpoints = calloc(wiring->n_hosts, sizeof(*n->endpoints));
 	n->wakes = calloc(wiring->n_hosts, sizeof(*n->wakes));
 	if (!n->ports || !n->last_switch || !n->memories || !n->endpoints || !n->wakes ||
-	    !make_flowlets(n) || !make_pairs(n) || !make_sources(n, stream) || !make_flow_table(n, nodes, n_ports)) {
+	    !make_flowlets(n) || !make_pairs(n) || !make_sources(n, stream) ||
+	    !make_flow_table(n, nodes, n_ports)) {
 		packet_network_free(n);
 		return 0;
 	}

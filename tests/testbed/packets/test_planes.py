@@ -252,6 +252,20 @@ def test_a_plane_that_dies_of_eight_costs_an_eighth_and_comes_back() -> None:
     assert goodput_bps(network, 9_400_000, 10_400_000) / whole == pytest.approx(1, abs=0.02)
 
 
+def test_planes_that_die_in_turn_cost_no_more_than_one() -> None:
+    """Values that carry packets again are not counted as retired, so that others may be."""
+    topology, network = build(EIGHT), permuted(LayerChoice.MRC, SPRAY)
+    whole, now_ns = goodput_bps(network, 500_000, 1_500_000), 1_500_000
+    for plane in range(8):
+        links = topology.links[links_of_plane(topology, plane)]
+        network.fail(links)
+        after = goodput_bps(network, now_ns + 1_500_000, now_ns + 2_500_000)
+        assert after / whole == pytest.approx(7 / 8, abs=0.03)
+        network.fail(links, failed=False)
+        now_ns += 4_000_000
+        network.run_until(now_ns)
+
+
 def test_a_spray_without_states_stands_still_as_long_as_a_plane_is_dead() -> None:
     topology, network = build(EIGHT), permuted(LayerChoice.BLIND, SPRAY)
     whole = goodput_bps(network, 500_000, 2_000_000)

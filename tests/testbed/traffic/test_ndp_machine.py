@@ -32,6 +32,7 @@ from weft.daemons.transport.packets import (
 from weft.daemons.transport.parameters import (
     MOST_INCOMING_OF_PEER,
     Backoff,
+    LayerChoice,
     Parameters,
     timeout_ns,
 )
@@ -283,6 +284,20 @@ def test_bounds_and_what_is_forgotten_are_the_same(compiled: Path) -> None:
         )
     assert both.counters.refused == 100
     both.poll(now + 3_000)
+
+
+def test_c_probes_silent_layers_by_the_same_packets(compiled: Path) -> None:
+    """A packet of four gets no answer; `Both` compares the probes for it, packet by packet."""
+    parameters = replace(PARAMETERS, layers=4, window=4, choice=LayerChoice.MRC)
+    both = Both(parameters, compiled)
+    both.send(0, 1, 5, 100 * 1450)
+    sent = [both.poll(both.deadline())[0].packet for _ in range(4)]
+    for packet in (sent[0], sent[1], sent[3]):
+        both.receive(10**4, 5, Ack(1, packet.sequence, packet.layer, 0, False), True)
+    probed = []
+    while (now := both.deadline()) < 5 * parameters.timeout_ns:
+        probed += [transmission.packet.sequence for transmission in both.poll(now)]
+    assert probed.count(sent[3].sequence) >= 3
 
 
 MEMORY = """
