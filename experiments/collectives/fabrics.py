@@ -30,21 +30,21 @@ from weft.experiments.fatpaths import (
     table_iv,
     transports,
 )
-from weft.experiments.fatpaths.layered_network import ECN_PACKETS, failed
+from weft.experiments.fatpaths.layered_network import ECN_PACKETS, KERNEL_FRAME_BYTES, failed
 from weft.experiments.fatpaths.router_graph import RouterGraph
 from weft.experiments.fatpaths.topology_cost import PRICES, of_a_host
 from weft.experiments.report import style
 from weft.experiments.report.claims import Sweep, Where
 from weft.experiments.report.panels import Bars, Curves, Stack, number_of, numbers, select, varied
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
-from weft.experiments.runner.parameters import Integer, Number, Spec, Word
+from weft.experiments.runner.parameters import Number, Spec, Word
 from weft.experiments.runner.rows import grouped
 from weft.testbed.packets.network import PacketNetwork
 from weft.testbed.packets.simulation import Fault, PacketFlows, SimulatedFlows, Simulation
 from weft.testbed.packets.switching import Switching
 from weft.topologies.core.failures import fail_links
 from weft.topologies.core.grammar import parse
-from weft.topologies.core.link import ETHERNET_BYTES, MOST_MTU_BYTES, MTU_BYTES, LinkSpec
+from weft.topologies.core.link import ETHERNET_BYTES, LinkSpec
 from weft.topologies.core.topology import Topology
 
 if TYPE_CHECKING:
@@ -512,12 +512,7 @@ EXPERIMENT = Experiment(
             0.01
         ),
         "rate_mbps": common.RATE_MBPS.over(10_000),
-        "frame_bytes": Integer(
-            "a full packet on a link",
-            unit="bytes",
-            least=MTU_BYTES + ETHERNET_BYTES,
-            most=MOST_MTU_BYTES + ETHERNET_BYTES,
-        ).over(9000),
+        "frame_bytes": KERNEL_FRAME_BYTES.over(9000),
         "delay_us": common.DELAY_US.over(1),
         "queue_packets": common.QUEUE_PACKETS.over(transports.QUEUE_PACKETS),
         "ecn_packets": ECN_PACKETS.over(transports.ECN_PACKETS),

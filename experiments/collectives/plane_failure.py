@@ -21,6 +21,7 @@ from weft.experiments.collectives import fabrics
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines import workloads
 from weft.experiments.fatpaths import transports
+from weft.experiments.fatpaths.layered_network import KERNEL_FRAME_BYTES
 from weft.experiments.report.claims import Sweep
 from weft.experiments.report.panels import numbers
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
@@ -29,7 +30,7 @@ from weft.experiments.runner.rows import grouped
 from weft.testbed.packets.forwarding import check_forwarding
 from weft.testbed.packets.simulation import Fault, PacketFlows, SimulatedFlows, Simulation
 from weft.testbed.packets.switching import Switching
-from weft.topologies.core.link import ETHERNET_BYTES, MOST_MTU_BYTES, MTU_BYTES, LinkSpec, Mbps
+from weft.topologies.core.link import ETHERNET_BYTES, LinkSpec, Mbps
 from weft.topologies.core.topology import Topology
 from weft.topologies.tiered import planes
 
@@ -67,11 +68,6 @@ COLUMNS = {
 SWEEPS = (Sweep("plane_failure", {}, 5),)
 
 
-def frame_bytes(run: Run) -> int:
-    """Return the length of a full frame."""
-    return run.integer("frame_bytes")
-
-
 def flows_of(run: Run, topology: Topology) -> PacketFlows:
     """Return a flow from each host, the same for every choice of paths."""
     pairs = workloads.pairs("permutation", topology.servers, np.random.default_rng([run.seed, 1]))
@@ -85,7 +81,7 @@ def link_of(run: Run, topology: Topology) -> LinkSpec:
         delay_us=run.integer("delay_us"),
         queue_packets=run.integer("queue_packets"),
         header_packets=run.integer("header_packets"),
-        mtu_bytes=frame_bytes(run) - ETHERNET_BYTES,
+        mtu_bytes=run.integer("frame_bytes") - ETHERNET_BYTES,
     )
 
 
@@ -170,9 +166,9 @@ def switch_bps(run: Run, topology: Topology) -> float:
 
 def goodput_figures(run: Run, topology: Topology, packets: Sequence[int]) -> Row:
     """Return the columns on goodput, from the packets that arrive in each window."""
-    full_bps = run.integer("host_mbps") * Mbps * (frame_bytes(run) - HEADER_BYTES)
-    most = topology.servers * full_bps / frame_bytes(run) * WINDOW_S / 8
-    fractions = [count * (frame_bytes(run) - HEADER_BYTES) / most for count in packets]
+    full_bps = run.integer("host_mbps") * Mbps * (run.integer("frame_bytes") - HEADER_BYTES)
+    most = topology.servers * full_bps / run.integer("frame_bytes") * WINDOW_S / 8
+    fractions = [count * (run.integer("frame_bytes") - HEADER_BYTES) / most for count in packets]
     return dict(zip(GOODPUT, fractions, strict=True))
 
 
@@ -191,10 +187,10 @@ def check(run: Run) -> None:
     rule = scheme.rule(options)
     if not rule or rule.hosts:
         raise ValueError(f"{run.experiment}: scheme must be one of switches without layers")
-    parsed.ndp(link_of(run, topology).rate_bps, frame_bytes(run), planes=topology.planes)
+    parsed.ndp(link_of(run, topology).rate_bps, run.integer("frame_bytes"), planes=topology.planes)
     if run.number("fails_ms") / 1000 < WINDOW_S:
         raise ValueError(f"{run.experiment}: fails_ms must be at least {1000 * WINDOW_S:g}")
-    frames = topology.servers * run.integer("size_bytes") / frame_bytes(run)
+    frames = topology.servers * run.integer("size_bytes") / run.integer("frame_bytes")
     if frames > MOST_FRAMES:
         raise ValueError(
             f"{run.experiment}: {frames:.2g} frames take too long, at most {MOST_FRAMES:.0e}"
@@ -242,12 +238,7 @@ EXPERIMENT = Experiment(
         "fails_ms": Number("time of the failure", unit="ms", least=1, most=1000).over(2),
         "size_bytes": Integer("payload of a flow", unit="bytes", least=1, most=10**9).over(10**8),
         "host_mbps": Integer("rate of a host", unit="Mbit/s", least=1, most=10**6).over(80_000),
-        "frame_bytes": Integer(
-            "a full packet on a link",
-            unit="bytes",
-            least=MTU_BYTES + ETHERNET_BYTES,
-            most=MOST_MTU_BYTES + ETHERNET_BYTES,
-        ).over(9000),
+        "frame_bytes": KERNEL_FRAME_BYTES.over(9000),
         "delay_us": common.DELAY_US.over(1),
         "queue_packets": common.QUEUE_PACKETS.over(transports.QUEUE_PACKETS),
         "header_packets": transports.HEADER_PACKETS.over(1125),

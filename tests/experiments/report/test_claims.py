@@ -326,8 +326,8 @@ def test_a_rule_shows_its_bounds(rule, text):
 
 def test_the_reason_is_that_of_the_side_on_which_ours_lies():
     claim = Claim("hops", SAID, 10, HOPS, within(0.1), why_more="too long", why_less="too short")
-    found = [outcome(claim, rows_of({"pr-gpi": [value] * 2})) for value in (12.0, 8.0, 10.0)]
-    assert [claim.reason(ours) for ours in found] == ["too long", "too short", ""]
+    outcomes = [outcome(claim, rows_of({"pr-gpi": [value] * 2})) for value in (12.0, 8.0, 10.0)]
+    assert [claim.reason(ours) for ours in outcomes] == ["too long", "too short", ""]
 
 
 def test_what_is_apart_is_never_compared_and_our_own_holds_or_fails():

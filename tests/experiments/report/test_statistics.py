@@ -31,8 +31,8 @@ def test_the_interval_of_a_sample_holds_95_percent_of_student_s_distribution(siz
     density *= (
         math.gamma((freedom + 1) / 2) / math.gamma(freedom / 2) / math.sqrt(freedom * math.pi)
     )
-    held = np.sum((density[1:] + density[:-1]) / 2 * np.diff(points))
-    assert held == pytest.approx(0.95, abs=1e-4)
+    probability = np.sum((density[1:] + density[:-1]) / 2 * np.diff(points))
+    assert probability == pytest.approx(0.95, abs=1e-4)
     longer = np.array([1.0, 3.0] * 20)
     assert statistics.mean_and_half_width(longer.tolist())[1] == pytest.approx(
         2.131 * longer.std(ddof=1) / 40**0.5
