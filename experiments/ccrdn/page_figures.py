@@ -158,6 +158,7 @@ FIGURES = (
             by=("routing", "network"),
             facet=("workload",),
             baseline=1,
+            wrap=2,
             rows=partial(over_dr, "completion_s", ("workload",)),
         ),
     ),
