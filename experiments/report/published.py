@@ -70,7 +70,10 @@ SWEEPS = (
     Sweep("link_loss", {"engine": "fabric"}),
     *(Sweep(name, {"clock": "virtual"}) for name in ("flowlet_gaps", "connectivity_kernel")),
     Sweep("proxy_latency", {"clock": "virtual", "rate_mbps": 100}),
-    Sweep("proxy_failover", {"clock": "virtual", "routing": ("pr-gpi", "pr-gpe", "dfr", "tar")}),
+    Sweep(
+        "proxy_failover",
+        {"clock": "virtual", "topology": "dcell:n=4,k=1", "routing": ("pr-gpi", "pr-gpe", "dfr")},
+    ),
     Sweep("lbsp_recovery", {"clock": "virtual", "topology": "fattree:k=4"}, 3),
     Sweep("proxy_throughput", {"clock": "virtual"}),
     Sweep("flow_labels"),
