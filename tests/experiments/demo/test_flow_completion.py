@@ -53,7 +53,7 @@ def test_linux_carries_the_same_flows() -> None:
             "reads what daemons write",
         ),
         ("packet", {"traffic": "incast:senders=12"}, "senders must be at most 11"),
-        ("packet", {"transport": "tcp:control=cubic"}, "no simulated congestion control"),
+        ("packet", {"transport": "tcp:control=bbr"}, "no simulated congestion control"),
         ("kernel", {"transport": "ndp"}, "transport ndp needs --engine packet"),
     ],
 )
