@@ -66,6 +66,10 @@ CHAINS: tuple[Where, ...] = (
     {"topology": "dcell:n=4,k=1", "scheme": "dr", "delay_us": 2000},
     {"topology": "clos:n=4,r=4,m=4", "scheme": "dmodk", "delay_us": 500},
 )
+BOTH_ENGINES: tuple[Where, ...] = (
+    {"transport": MODELS, "engine": "kernel", "clock": "virtual"},
+    {"transport": (*MODELS, "tcp:control=cubic"), "engine": "packet"},
+)
 LINUX_TIMEOUT: Where = {
     **{"topology": "clos:n=4,r=4,m=4", "way": ("ports", "prr"), "failed_links": 2},
     **{"rto_min_us": 200_000, "after_s": 2.0},
@@ -76,10 +80,7 @@ SWEEPS = (
     *(
         Sweep("flow_completion", {**BESIDE_LINUX, **chain, **way})
         for chain in CHAINS
-        for way in (
-            {"transport": MODELS, "engine": "kernel", "clock": "virtual"},
-            {"transport": (*MODELS, "tcp:control=cubic"), "engine": "packet"},
-        )
+        for way in BOTH_ENGINES
     ),
     Sweep("link_loss", {"engine": "fabric"}),
     *(Sweep(name, {"clock": "virtual"}) for name in ("flowlet_gaps", "connectivity_kernel")),

@@ -68,8 +68,8 @@ class Transport(NamedTuple):
     control: congestion control of tcp.
     start: of tcp: a flow's first layer, `first` or `random`.
     recovery: of simulated tcp: `rack` as in Linux, or `reno` as in RFC 5681.
-    small_queues: of simulated tcp: 1 if few packets of a flow wait in its host's queue, as in Linux;
-        0 if a whole window does.
+    small_queues: of simulated tcp: 1 if few packets of a flow wait in its host's queue, as in
+        Linux; 0 if a whole window does.
     rate_mbps: of plain: of a host; 0: of its link.
     skip_us: of plain: time from which on receivers count what arrives.
     go_back_ns: of plain: a receiver drops packets that come early, and its host hears of it so much

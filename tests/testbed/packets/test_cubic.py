@@ -194,3 +194,16 @@ def test_round_trips_soon_after_a_loss_are_those_of_its_queue(window: Window) ->
     window.sample(10 * RTT_NS)
     window.now += 40 * MS_NS
     assert window.pace(1) < slow  # a target ten round trips away
+
+
+def test_each_round_has_samples_and_a_train_of_its_own(window: Window) -> None:
+    """The first round's short round trips say nothing of the second one's queue."""
+    window.packets = 100
+    for acknowledged in (1, *8 * [50]):  # the round ends with packet 101
+        window.now += 3 * MS_NS
+        assert not window.sample(10 * MS_NS, acknowledged, UNLIMITED)
+    found = []
+    for acknowledged in (102, *8 * [150]):
+        window.now += 3 * MS_NS
+        found.append(window.sample(30 * MS_NS, acknowledged, UNLIMITED))
+    assert found == [*8 * [False], True]

@@ -408,7 +408,7 @@ def test_cubic_leaves_slow_start_before_a_long_queue_is_full(compiled: Path) -> 
             queue_packets=200,
             cubic=cubic,
         )
-        net.send(0, 1, 0, 0, 5_000_000)
+        net.send(0, 1, 0, 0, 20_000_000)
         net.run_until(10 * SECOND_NS)
         assert len(net.delivered) == 1
         lost[cubic] = dropped(net)
