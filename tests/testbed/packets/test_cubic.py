@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.testbed.packets.test_tcp_reno import Flow
+from weft.testbed.packets.network import CLASSIC_ECN, RACK
+
 C, BETA = 0.4, 0.7  # RFC 9438, sections 4.1.2 and 4.6
 MS_NS = 1_000_000
 TICK_NS = MS_NS
@@ -207,3 +210,56 @@ def test_each_round_has_samples_and_a_train_of_its_own(window: Window) -> None:
         window.now += 3 * MS_NS
         found.append(window.sample(30 * MS_NS, acknowledged, UNLIMITED))
     assert found == [*8 * [False], True]
+
+
+@pytest.fixture
+def flow(compiled: Path) -> Iterator[Flow]:
+    library = CDLL(str(compiled))
+    rto_min_ns = 100_000 * MS_NS  # no timeout, and no rest that ends a window
+    flow = Flow(library, CLASSIC_ECN, recovery=RACK, cubic=1, rto_min_ns=rto_min_ns)
+    yield flow
+    library.tcp_free(flow.flow)
+
+
+class Sender:
+    """A flow of which each packet is answered, and how many are in flight."""
+
+    def __init__(self, flow: Flow) -> None:
+        self.flow, self.acknowledged = flow, 0
+        self.sent = len(flow.send())
+
+    @property
+    def in_flight(self) -> int:
+        return self.sent - self.acknowledged
+
+    def answer(self, packets: int, *, first_is_marked: bool = False) -> None:
+        for number in range(packets):
+            self.acknowledged += 1
+            is_marked = first_is_marked and not number
+            self.sent += len(self.flow.answer(self.acknowledged, congested=is_marked))
+
+    def lose_a_third(self) -> None:
+        """Let a mark cut the window of 16 at which a train of answers has ended slow start."""
+        self.answer(20)
+        assert self.in_flight == 16
+        self.answer(16, first_is_marked=True)
+
+
+def test_a_mark_leaves_seven_tenths_of_a_window(flow: Flow) -> None:
+    sender = Sender(flow)
+    sender.lose_a_third()
+    assert sender.in_flight == 11
+
+
+def test_a_flow_that_rests_does_not_hurry_along_the_curve(flow: Flow) -> None:
+    """20 s later the curve would be far higher, and half as many packets again would leave."""
+    sender = Sender(flow)
+    sender.lose_a_third()
+    while sender.in_flight:
+        sender.answer(1)
+    flow.now += 20_000 * MS_NS
+    flow.library.tcp_write(flow.flow, c_uint64(flow.now), c_uint64(1_000_000))
+    sender.sent += len(flow.send())
+    before = sender.in_flight
+    sender.answer(before)
+    assert before <= sender.in_flight <= before + 2

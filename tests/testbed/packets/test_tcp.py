@@ -416,11 +416,14 @@ def test_cubic_leaves_slow_start_before_a_long_queue_is_full(compiled: Path) -> 
 
 
 def test_a_flow_with_two_packets_waiting_sends_no_third(compiled: Path) -> None:
-    """What a millisecond carries is less than two packets."""
-    net = network("star:n=3", compiled, slow_link=0, delay_ns=100 * JIFFY_NS, small_queues=True)
-    net.send(0, 0, 1, 0, 90_000)  # less than the first window
+    """What a millisecond carries is less than two packets.  The next is sent when one has left."""
+    delay_ns = 100 * JIFFY_NS
+    net = network("star:n=3", compiled, slow_link=0, delay_ns=delay_ns, small_queues=True)
+    net.send(0, 0, 1, 0, 7 * PAYLOAD_BYTES)  # the first window that the receiver grants
     net.run_until(SECOND_NS)
     assert net.port_counters()[0].most_data_bytes == 2 * FRAME_BYTES
+    ((_, delivered),) = net.delivered
+    assert delivered.at_ns < 6 * delay_ns + 10 * 10 * ideal_ns(PAYLOAD_BYTES)  # no answer between
 
 
 def test_a_link_that_fails_with_packets_waiting_stops_no_flow(compiled: Path) -> None:
