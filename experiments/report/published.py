@@ -60,6 +60,16 @@ LINUX: Where = {
 LARGE: Where = {"topology": "fattree:k=36", "size_bytes": 200_000}
 BY_FLOW: Where = {"scheme": ("ecmp", "letflow", "drill", "rps"), "transport": "tcp:control=dctcp"}
 BY_PACKET: Where = {"scheme": ("drill", "rps"), "transport": "ndp"}
+MODELS = tuple(f"tcp:control={name},small_queues=1" for name in ("reno", "cubic", "dctcp"))
+BESIDE_LINUX: Where = {"rate_mbps": 100, "size_bytes": 5_000_000}
+CHAINS: tuple[Where, ...] = (
+    {"topology": "dcell:n=4,k=1", "scheme": "dr", "delay_us": 2000},
+    {"topology": "clos:n=4,r=4,m=4", "scheme": "dmodk", "delay_us": 500},
+)
+BOTH_ENGINES: tuple[Where, ...] = (
+    {"transport": MODELS, "engine": "kernel", "clock": "virtual"},
+    {"transport": (*MODELS, "tcp:control=cubic"), "engine": "packet"},
+)
 LINUX_TIMEOUT: Where = {
     **{"topology": "clos:n=4,r=4,m=4", "way": ("ports", "prr"), "failed_links": 2},
     **{"rto_min_us": 200_000, "after_s": 2.0},
@@ -67,6 +77,11 @@ LINUX_TIMEOUT: Where = {
 SWEEPS = (
     Sweep("flow_completion", {**LARGE, **BY_FLOW}),
     Sweep("flow_completion", {**LARGE, **BY_PACKET}),
+    *(
+        Sweep("flow_completion", {**BESIDE_LINUX, **chain, **way})
+        for chain in CHAINS
+        for way in BOTH_ENGINES
+    ),
     Sweep("link_loss", {"engine": "fabric"}),
     *(Sweep(name, {"clock": "virtual"}) for name in ("flowlet_gaps", "connectivity_kernel")),
     Sweep("proxy_latency", {"clock": "virtual", "rate_mbps": 100}),

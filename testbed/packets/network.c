@@ -121,7 +121,8 @@ _Static_assert(offsetof(struct port, retransmitted) == LINE_BYTES, "a port has t
  *
  * The first message of a flow has also the flow, the choices of the layers of data and of
  * acknowledgements, the scheduled deadlines of both ends, the last message of the flow and the next
- * ones that will be delivered and finished.
+ * ones that will be delivered and finished; and, with small queues, how many of its packets wait in
+ * its host's queue, and whether it has stopped sending for them.
  *
  * Without a transport: end: packets; next: message that the host sends afterwards. */
 struct message {
@@ -135,6 +136,7 @@ struct message {
 			struct flow choices[2];
 			uint64_t wakes[2];
 			uint32_t last, undelivered, unfinished;
+			uint32_t waiting : 31, is_throttled : 1;
 		};
 		struct stream stream;
 	};
@@ -523,6 +525,33 @@ static void note_departure(struct packet_network *n, uint32_t index)
 	pull(n, host);
 }
 
+/* Return the flow of TCP whose packet of data waits at a port of its own host, 0 for any other packet. */
+static struct message *flow_that_waits(const struct packet_network *n, uint32_t number,
+				       uint32_t index)
+{
+	const struct frame *frame = frame_at(n, index);
+	const uint32_t *first = &n->wiring.first_port[frame->src];
+
+	if (frame->of_daemon || frame->segment.kind != TCP_DATA || number < first[0] ||
+	    number >= first[1])
+		return 0;
+	return &n->messages[frame->segment.flow];
+}
+
+static void transmit(struct packet_network *n, uint32_t number);
+
+/* With small queues: a packet leaves its host's queue, so that its flow may send the next. */
+static void make_way(struct packet_network *n, uint32_t number, uint32_t index)
+{
+	struct message *flow = flow_that_waits(n, number, index);
+
+	if (!flow)
+		return;
+	flow->waiting--;
+	if (flow->is_throttled)
+		transmit(n, flow - n->messages);
+}
+
 /* Start transmission of the next frame. */
 static void serve(struct packet_network *n, uint32_t number)
 {
@@ -553,6 +582,8 @@ static void serve(struct packet_network *n, uint32_t number)
 	schedule(n, n->now + arrival_ns(n, number, frame, whole_ns), ARRIVAL, frame, port->peer);
 	if (n->sources && !frame_at(n, frame)->departed && !frame_at(n, frame)->of_daemon)
 		note_departure(n, frame);
+	if (n->tcp.small_queues)
+		make_way(n, number, frame);
 }
 
 /* Let a port go on that has sent a frame. */
@@ -656,6 +687,12 @@ static int put_or_drop(struct packet_network *n, uint32_t number, uint32_t index
 	    port->data.packets >= link->mark_packets) {
 		frame->segment.marked = 1;
 		port->marked++;
+	}
+	if (n->tcp.small_queues && !forwarded) {
+		struct message *flow = flow_that_waits(n, number, index);
+
+		if (flow)
+			flow->waiting++;
 	}
 	enqueue_data(n, number, &port->data, index);
 	return 1;
@@ -1097,7 +1134,12 @@ static void transmit(struct packet_network *n, uint32_t number)
 	struct message *m = &n->messages[number];
 	struct tcp_segment segment;
 
+	m->is_throttled = 0;
 	while (!n->error && tcp_next(m->tcp, n->now, &segment)) {
+		if (n->tcp.small_queues && m->waiting > tcp_most_waiting(m->tcp)) {
+			m->is_throttled = 1;
+			break;
+		}
 		if (!emit_segment(n, number, SENDER, &segment)) {
 			tcp_refused(m->tcp, n->now, &segment);
 			break;
@@ -2126,7 +2168,11 @@ void packet_network_fail(struct packet_network *n, uint64_t time_ns, uint32_t nu
 	}
 	for (int i = 0; failed && i < 3; i++) {
 		while (queues[i]->first != NONE) {
-			free_frame(n, take(n, queues[i]));
+			uint32_t index = take(n, queues[i]);
+
+			if (n->tcp.small_queues)
+				make_way(n, number, index);
+			free_frame(n, index);
 			port->dropped++;
 		}
 	}

@@ -93,6 +93,9 @@ class TcpParameters(Structure):
     one_message: 1 if a connection has one message alone: it is open before, so that no handshake is
         lost, and is closed with the last packet, which is acknowledged at once.
     recovery: RACK, or RENO for the TCP of RFC 5681.
+    cubic: 1 if windows are those of CUBIC (RFC 9438), with RACK; else those of Reno.
+    small_queues: 1 if few packets of a flow wait in its host's queue, about those of a millisecond
+        (TCP small queues); 0 if a whole window does.
     """
 
     _fields_ = (
@@ -102,6 +105,8 @@ class TcpParameters(Structure):
         ("ecn", c_uint32),
         ("one_message", c_uint32),
         ("recovery", c_uint32),
+        ("cubic", c_uint32),
+        ("small_queues", c_uint32),
     )
 
 

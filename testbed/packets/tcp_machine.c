@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "tcp_machine.h"
+#include "cubic.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,8 @@
 #define MOST_BACKOFF 16
 #define MOST_PACKETS (1u << 30) /* of a flow */
 #define MOST_BLOCKS 4		/* that a receiver remembers */
+#define MEMORY_BYTES 960		/* that a packet takes beside its payload */
+#define MOST_WAITING_BYTES (4u << 20) /* tcp_limit_output_bytes */
 #define LINE_BYTES 64		/* of the processor's cache */
 
 enum { LISTED = 1, SACKED = 2, LOST = 4, AGAIN = 8, EVER_AGAIN = 16 };
@@ -67,6 +70,7 @@ struct tcp_flow {
 	struct tcp_parameters parameters;
 	uint32_t flow, packets, room, payload_bytes;
 	struct tcp_counters counters;
+	struct cubic *cubic; /* 0 without; it follows the flow in memory */
 	struct sender s;
 	struct receiver r;
 };
@@ -86,6 +90,12 @@ static int is_reno(const struct tcp_flow *f)
 	return f->parameters.recovery == TCP_RENO;
 }
 
+/* Return the number of the kernel's tick, from 1 on. */
+static uint64_t tick_of(const struct tcp_flow *f, uint64_t now)
+{
+	return now / f->parameters.jiffy_ns + 1;
+}
+
 /* Return the tick at which a timer of Linux that is set now for `after_ns` expires. */
 static uint64_t tick(const struct tcp_flow *f, uint64_t now, uint64_t after_ns)
 {
@@ -96,10 +106,11 @@ static uint64_t tick(const struct tcp_flow *f, uint64_t now, uint64_t after_ns)
 
 struct tcp_flow *tcp_new(const struct tcp_parameters *parameters, uint32_t flow)
 {
-	struct tcp_flow *f = calloc(1, sizeof(*f));
+	struct tcp_flow *f = calloc(1, sizeof(*f) + (parameters->cubic ? sizeof(*f->cubic) : 0));
 
 	if (!f)
 		return 0;
+	f->cubic = parameters->cubic ? (struct cubic *)(f + 1) : 0;
 	f->parameters = *parameters;
 	f->flow = flow;
 	f->payload_bytes = parameters->frame_bytes - TCP_HEADER;
@@ -135,6 +146,12 @@ static uint32_t in_flight(const struct sender *s)
 	return s->next - s->acknowledged - s->sacked - s->lost + s->again;
 }
 
+/* Return the threshold after a loss. */
+static uint32_t threshold_of_loss(struct tcp_flow *f)
+{
+	return f->cubic ? cubic_threshold(f->cubic, f->s.window) : most(2, f->s.window / 2);
+}
+
 static void start_reduction(struct tcp_flow *f, uint32_t state)
 {
 	struct sender *s = &f->s;
@@ -144,7 +161,7 @@ static void start_reduction(struct tcp_flow *f, uint32_t state)
 	if (f->parameters.ecn == TCP_DCTCP && state == REDUCING)
 		s->threshold = most(2, s->window - (s->window * s->alpha >> 11));
 	else
-		s->threshold = most(2, s->window / 2);
+		s->threshold = threshold_of_loss(f);
 	s->recovery_point = s->next;
 	s->recovered = s->recovery_sent = s->growth = 0;
 	s->probe_point = 0;
@@ -188,8 +205,21 @@ static void reduce(struct sender *s, uint32_t delivered, uint32_t new_losses, in
 	s->window = pipe + most(room, !s->recovery_sent);
 }
 
-static void grow_window(struct sender *s, uint32_t acknowledged)
+/* Let the window grow by 1 for each `pace` packets, as tcp_cong_avoid_ai() does. */
+static void grow_by_pace(struct sender *s, uint32_t pace, uint32_t acknowledged)
 {
+	if (s->growth >= pace) { /* the pace has become faster */
+		s->growth = 0;
+		s->window++;
+	}
+	s->growth += acknowledged;
+	s->window += s->growth / pace;
+	s->growth %= pace;
+}
+
+static void grow_window(struct tcp_flow *f, uint64_t now, uint32_t acknowledged)
+{
+	struct sender *s = &f->s;
 	uint32_t slow = s->window < s->threshold;
 
 	if (slow ? s->window >= 2 * s->most_out : !s->window_limited)
@@ -199,6 +229,14 @@ static void grow_window(struct sender *s, uint32_t acknowledged)
 
 		acknowledged -= larger - s->window;
 		s->window = larger;
+	}
+	if (f->cubic) {
+		if (acknowledged)
+			grow_by_pace(s,
+				     cubic_pace(f->cubic, s->window, acknowledged, tick_of(f, now),
+						f->parameters.jiffy_ns),
+				     acknowledged);
+		return;
 	}
 	s->growth += acknowledged;
 	while (s->growth >= s->window) {
@@ -491,6 +529,10 @@ static uint32_t apply(struct tcp_flow *f, uint64_t now, const struct tcp_segment
 	s->acknowledged = most(s->acknowledged, ack->sequence);
 	if (rtt)
 		sample_rtt(s, rtt);
+	if (rtt && f->cubic &&
+	    cubic_sample(f->cubic, now, rtt, s->window, s->threshold, s->acknowledged, s->next,
+			 f->parameters.jiffy_ns))
+		s->threshold = s->window;
 	return delivered;
 }
 
@@ -614,7 +656,7 @@ static void reno_answered(struct tcp_flow *f, uint64_t now, const struct tcp_seg
 	if (ack->congested && s->state == OPEN && s->acknowledged < s->next)
 		halve(f, REDUCING);
 	else if (!was_recovery && !ack->congested)
-		grow_window(s, 1); /* for each acknowledgement, whatever it covers */
+		grow_window(f, now, 1); /* for each acknowledgement, whatever it covers */
 }
 
 void tcp_answered(struct tcp_flow *f, uint64_t now, const struct tcp_segment *ack)
@@ -652,7 +694,7 @@ void tcp_answered(struct tcp_flow *f, uint64_t now, const struct tcp_segment *ac
 	if (s->state == REDUCING || s->state == RECOVERY)
 		reduce(s, delivered, s->lost > lost, advanced);
 	else if (advanced)
-		grow_window(s, s->acknowledged - before);
+		grow_window(f, now, s->acknowledged - before);
 }
 
 /* Transmission. */
@@ -716,6 +758,8 @@ void tcp_sent(struct tcp_flow *f, uint64_t now, const struct tcp_segment *segmen
 		return;
 	}
 	f->counters.sent++;
+	if (f->cubic && !in_flight(s))
+		cubic_idle(f->cubic, tick_of(f, s->last_sent_at), tick_of(f, now));
 	s->last_sent_at = now;
 	if (is_probe) {
 		s->probe_due = 0;
@@ -756,6 +800,21 @@ void tcp_sent(struct tcp_flow *f, uint64_t now, const struct tcp_segment *segmen
 	s->window_limited = in_flight(s) >= s->window;
 }
 
+/* As tcp_small_queue_check(): what the flow sends in a millisecond, by tcp_update_pacing_rate(), and at
+ * least two packets. */
+uint32_t tcp_most_waiting(const struct tcp_flow *f)
+{
+	const struct sender *s = &f->s;
+	uint64_t memory = f->payload_bytes + MEMORY_BYTES, limit = MOST_WAITING_BYTES;
+	uint64_t out = most(s->window, s->next - s->acknowledged);
+	uint32_t percent = s->window < s->threshold / 2 ? 200 : 120;
+
+	if (s->smoothed_rtt)
+		limit = least(limit, f->payload_bytes * out * percent * (SECOND_NS / 100) /
+					     s->smoothed_rtt >> 10);
+	return (most(2 * memory, limit) - 1) / memory;
+}
+
 void tcp_refused(struct tcp_flow *f, uint64_t now, const struct tcp_segment *segment)
 {
 	if (segment->kind == TCP_SYN) { /* repeated as one that is lost */
@@ -783,7 +842,7 @@ static void time_out(struct tcp_flow *f, uint64_t now)
 	if (is_first || s->acknowledged >= s->recovery_point || is_reno(f)) {
 		s->prior_window = s->window;
 		s->prior_threshold = s->threshold;
-		s->threshold = most(2, s->window / 2);
+		s->threshold = threshold_of_loss(f);
 		s->can_undo = 1;
 		s->undo_retransmissions = -1;
 		s->retransmitted_ms = 0;
@@ -800,6 +859,8 @@ static void time_out(struct tcp_flow *f, uint64_t now)
 	s->recovery_point = s->next;
 	s->probe_point = 0;
 	s->state = LOSS;
+	if (f->cubic)
+		cubic_reset(f->cubic, now, s->next);
 	set_retransmission_timer(f, now);
 }
 

@@ -4,7 +4,7 @@
  *
  * Sequence numbers count full packets.  Loss is found by time (RACK and TLP, RFC 8985), recovery
  * is proportional rate reduction (RFC 6937), with selective acknowledgements and their duplicates
- * (RFC 2018, 2883); windows are those of Reno, and congestion is echoed as in RFC 3168 or 8257.
+ * (RFC 2018, 2883); windows are those of Reno or CUBIC, and congestion is echoed as in RFC 3168 or 8257.
  * Constants and the order of steps are those of Linux 6.12, whose timers tick in jiffies.
  *
  * With TCP_RENO both ends are those of RFC 5681 alone, as in simulators of that time: no selective
@@ -23,7 +23,8 @@ enum { TCP_SYN = 1, TCP_SYN_ACK, TCP_DATA, TCP_ACK };
 
 /* one_message: 1 if a connection has one message alone: it is open before, so that no handshake is
  * lost, and is closed with the last packet, which is acknowledged at once.
- * recovery: how losses are found and repaired: TCP_RACK or TCP_RENO. */
+ * recovery: how losses are found and repaired: TCP_RACK or TCP_RENO.  cubic: 1 if windows are those of
+ * CUBIC, with TCP_RACK.  small_queues: 1 if a host lets few packets of a flow wait in its queue. */
 struct tcp_parameters {
 	uint64_t jiffy_ns;
 	uint64_t rto_min_ns;
@@ -31,6 +32,8 @@ struct tcp_parameters {
 	uint32_t ecn;
 	uint32_t one_message;
 	uint32_t recovery;
+	uint32_t cubic;
+	uint32_t small_queues;
 };
 
 struct tcp_block {
@@ -73,6 +76,9 @@ uint32_t tcp_write(struct tcp_flow *flow, uint64_t now, uint64_t size_bytes);
 int tcp_next(struct tcp_flow *flow, uint64_t now, struct tcp_segment *segment);
 void tcp_sent(struct tcp_flow *flow, uint64_t now, const struct tcp_segment *segment);
 void tcp_refused(struct tcp_flow *flow, uint64_t now, const struct tcp_segment *segment);
+
+/* Return with how many packets in the host's queue the flow still sends another (TCP small queues). */
+uint32_t tcp_most_waiting(const struct tcp_flow *flow);
 
 /* Handle a segment at the receiver; 1 if *answer is to be sent. */
 int tcp_receive(struct tcp_flow *flow, uint64_t now, const struct tcp_segment *segment,

@@ -29,10 +29,10 @@ from weft.topologies.core.grammar import integer, parse, unknown
 WINDOW, MOST_WINDOW = 8, 255
 ENTROPIES = 128  # of a host with links to several planes, at most; MRC has 128 to 256
 JIFFY_NS = 1_000_000  # of a kernel with 1,000 ticks a second
-SIMULATED_CONTROLS = ("reno", "dctcp")
+SIMULATED_CONTROLS = ("reno", "cubic", "dctcp")
 PARAMETERS = {
     "ndp": ("window", "retransmissions", "choice", "entropies"),
-    "tcp": ("control", "start", "recovery"),
+    "tcp": ("control", "start", "recovery", "small_queues"),
     "plain": ("rate_mbps", "skip_us", "go_back_ns"),
 }
 ACKNOWLEDGED, ALL = ("ndp", "tcp"), tuple(PARAMETERS)
@@ -51,6 +51,7 @@ NUMBERS = {
     "rate_mbps": (1, MOST_RATE_MBPS),
     "skip_us": (0, MOST_SKIP_US),
     "go_back_ns": (0, MOST_GO_BACK_NS),
+    "small_queues": (0, 1),
 }
 
 
@@ -67,6 +68,8 @@ class Transport(NamedTuple):
     control: congestion control of tcp.
     start: of tcp: a flow's first layer, `first` or `random`.
     recovery: of simulated tcp: `rack` as in Linux, or `reno` as in RFC 5681.
+    small_queues: of simulated tcp: 1 if few packets of a flow wait in its host's queue, as in
+        Linux; 0 if a whole window does.
     rate_mbps: of plain: of a host; 0: of its link.
     skip_us: of plain: time from which on receivers count what arrives.
     go_back_ns: of plain: a receiver drops packets that come early, and its host hears of it so much
@@ -81,6 +84,7 @@ class Transport(NamedTuple):
     control: str = "reno"
     start: str = "random"
     recovery: str = "rack"
+    small_queues: int = 0
     rate_mbps: int = 0
     skip_us: int = 0
     go_back_ns: int = 0
@@ -110,6 +114,8 @@ class Transport(NamedTuple):
             ecn=DCTCP if self.control == "dctcp" else CLASSIC_ECN,
             one_message=one_message,
             recovery=RENO if self.recovery == "reno" else RACK,
+            cubic=self.control == "cubic",
+            small_queues=self.small_queues,
         )
 
     def ndp(
@@ -167,8 +173,10 @@ def transport(text: str, names: Collection[str] = ACKNOWLEDGED) -> Transport:
 
 
 def check_simulated(parsed: Transport) -> None:
-    """Raise ValueError unless simulated hosts have the transport's congestion control."""
+    """Raise ValueError unless simulated hosts have what the transport names."""
     if parsed.control not in SIMULATED_CONTROLS:
         raise ValueError(
             unknown("simulated congestion control", parsed.control, SIMULATED_CONTROLS)
         )
+    if parsed.recovery == "reno" and parsed.control == "cubic":
+        raise ValueError("tcp: recovery=reno has no control=cubic; the TCP of RFC 5681 has reno")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from weft.experiments.demo.flow_completion import EXPERIMENT
+from weft.experiments.report.published import FOLDER, PublishedSet
 
 SMALL = {
     "topology": "dcell:n=3,k=1",
@@ -43,6 +44,20 @@ def test_linux_carries_the_same_flows() -> None:
     assert figures["times_ms"][0] > 0.8 * 1000 * 8 * 30_000 / 20e6
 
 
+def test_simulated_means_are_within_three_percent_of_linux() -> None:
+    entries = PublishedSet(FOLDER).selected(EXPERIMENT, {})
+    rows = [row for row, _ in entries if row["rate_mbps"] == 100]
+    means: dict[tuple[str, str], dict[str, list[float]]] = {}
+    for row in rows:
+        by_engine = means.setdefault((row["topology"], row["transport"]), {})
+        by_engine.setdefault(row["engine"], []).append(row["mean_ms"])
+    beside = [by_engine for by_engine in means.values() if "kernel" in by_engine]
+    assert len(beside) == 6
+    for by_engine in beside:
+        assert len(by_engine["packet"]) == len(by_engine["kernel"]) == 5
+        assert sum(by_engine["packet"]) == pytest.approx(sum(by_engine["kernel"]), rel=0.03)
+
+
 @pytest.mark.parametrize(
     ("engine", "values", "reason"),
     [
@@ -53,7 +68,7 @@ def test_linux_carries_the_same_flows() -> None:
             "reads what daemons write",
         ),
         ("packet", {"traffic": "incast:senders=12"}, "senders must be at most 11"),
-        ("packet", {"transport": "tcp:control=cubic"}, "no simulated congestion control"),
+        ("packet", {"transport": "tcp:control=bbr"}, "no simulated congestion control"),
         ("kernel", {"transport": "ndp"}, "transport ndp needs --engine packet"),
     ],
 )

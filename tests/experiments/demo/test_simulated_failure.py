@@ -64,7 +64,7 @@ def test_goodput_and_stall_are_those_of_the_samples() -> None:
     ("parameters", "reason"),
     [
         ({"failure": "flap"}, "no simulated failure 'flap'"),
-        ({"congestion_control": "cubic"}, "no simulated congestion_control 'cubic'"),
+        ({"congestion_control": "bbr"}, "no simulated congestion_control 'bbr'"),
         ({"routing": "static"}, "scheme static has no daemons"),
     ],
 )

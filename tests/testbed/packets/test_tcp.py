@@ -48,6 +48,8 @@ def network(
     one_message: bool = False,
     rto_min_ns: int = RTO_MIN_NS,
     recovery: int = RACK,
+    cubic: bool = False,
+    small_queues: bool = False,
     slow_link: int | None = None,
 ) -> PacketNetwork:
     topology = build(spec)
@@ -70,6 +72,8 @@ def network(
         ecn=ecn,
         one_message=one_message,
         recovery=recovery,
+        cubic=cubic,
+        small_queues=small_queues,
     )
     hops = next_hops or packets.shortest(topology, HASH)
     return PacketNetwork(topology, links, tcp, hops, seed, layers=tcp_layers, path=path)
@@ -369,6 +373,69 @@ def test_no_flow_stands_still_after_losses_that_were_none(
     assert len(net.delivered) == 1500
 
 
+def test_a_host_with_small_queues_loses_none_of_its_own_packets(compiled: Path) -> None:
+    """Slow start ends at twice what is in flight, and Linux reckons with twice the window."""
+    for small_queues in (False, True):
+        net = network(
+            "star:n=3",
+            compiled,
+            delay_ns=10 * JIFFY_NS,
+            slow_link=0,
+            queue_packets=200,
+            small_queues=small_queues,
+        )
+        net.send(0, 0, 1, 0, 100_000_000)
+        net.run_until(10 * SECOND_NS)
+        assert len(net.delivered) == 1
+        waiting = net.port_counters()[0].most_data_bytes / FRAME_BYTES
+        of_a_ms = RATE_BPS / 10 / 8 / 1024 / (PAYLOAD_BYTES + 960)
+        if small_queues:
+            assert total(net, "reductions") == 0
+            assert 3 * of_a_ms < waiting < 4.3 * of_a_ms
+        else:
+            assert total(net, "reductions") > 0
+            assert waiting == 200
+
+
+def test_cubic_leaves_slow_start_before_a_long_queue_is_full(compiled: Path) -> None:
+    lost = {}
+    for cubic in (False, True):
+        net = network(
+            "star:n=3",
+            compiled,
+            delay_ns=5 * JIFFY_NS,
+            slow_link=0,
+            queue_packets=200,
+            cubic=cubic,
+        )
+        net.send(0, 1, 0, 0, 20_000_000)
+        net.run_until(10 * SECOND_NS)
+        assert len(net.delivered) == 1
+        lost[cubic] = dropped(net)
+    assert lost[True] == 0 < lost[False]
+
+
+def test_a_flow_with_two_packets_waiting_sends_no_third(compiled: Path) -> None:
+    """What a millisecond carries is less than two packets.  The next is sent when one has left."""
+    delay_ns = 100 * JIFFY_NS
+    net = network("star:n=3", compiled, slow_link=0, delay_ns=delay_ns, small_queues=True)
+    net.send(0, 0, 1, 0, 7 * PAYLOAD_BYTES)  # the first window that the receiver grants
+    net.run_until(SECOND_NS)
+    assert net.port_counters()[0].most_data_bytes == 2 * FRAME_BYTES
+    ((_, delivered),) = net.delivered
+    assert delivered.at_ns < 6 * delay_ns + 10 * 10 * ideal_ns(PAYLOAD_BYTES)  # no answer between
+
+
+def test_a_link_that_fails_with_packets_waiting_stops_no_flow(compiled: Path) -> None:
+    net = network("star:n=3", compiled, slow_link=0, small_queues=True)
+    net.send(0, 0, 1, 0, 3_000_000)
+    for at_ns, is_failed in ((10 * JIFFY_NS, True), (50 * JIFFY_NS, False)):
+        net.run_until(at_ns)
+        net.fail(np.array([[0, 0]]), failed=is_failed)
+    net.run_until(10 * SECOND_NS)
+    assert len(net.delivered) == 1
+
+
 def test_late_packets_are_counted(compiled: Path) -> None:
     """A packet that is sent again comes behind those that were sent before it."""
     net = network("star:n=3", compiled, queue_packets=20)
@@ -411,6 +478,8 @@ def test_every_byte_arrives_whatever_queues_drop_and_mark(compiled: Path, data) 
         mark_packets=data.draw(st.integers(0, 10)),
         seed=data.draw(st.integers(0, 1 << 32)),
         recovery=data.draw(st.sampled_from([RACK, RENO])),
+        cubic=data.draw(st.booleans()),
+        small_queues=data.draw(st.booleans()),
     )
     for flow, (at_ns, src, dst, size_bytes) in enumerate(messages):
         net.send(at_ns, src, dst, flow, size_bytes)

@@ -34,17 +34,16 @@ class Segment(Structure):
 class Flow:
     """A flow whose segments a test carries by hand."""
 
-    def __init__(self, library: CDLL, ecn: int) -> None:
+    def __init__(self, library: CDLL, ecn: int, **parameters: int) -> None:
         self.library, self.now = library, 0
-        parameters = TcpParameters(
-            jiffy_ns=200_000,
-            rto_min_ns=200_000,
-            frame_bytes=9_000,
-            ecn=ecn,
-            one_message=1,
-            recovery=RENO,
+        library.tcp_new.restype = c_void_p
+        library.tcp_new.argtypes = [POINTER(TcpParameters), c_uint32]
+        library.tcp_sender_deadline.restype = c_uint64
+        values = {"rto_min_ns": 200_000, "recovery": RENO, **parameters}
+        parameters_of = TcpParameters(
+            jiffy_ns=200_000, frame_bytes=9_000, ecn=ecn, one_message=1, **values
         )
-        self.flow = c_void_p(library.tcp_new(byref(parameters), 0))
+        self.flow = c_void_p(library.tcp_new(byref(parameters_of), 0))
         library.tcp_open(self.flow, c_uint64(0), c_uint64(RTT_NS))
         library.tcp_write(self.flow, c_uint64(0), c_uint64(1_000_000))
 
@@ -80,9 +79,6 @@ class Flow:
 @pytest.fixture
 def flow(compiled: Path, request: pytest.FixtureRequest) -> Iterator[Flow]:
     library = CDLL(str(compiled))
-    library.tcp_new.restype = c_void_p
-    library.tcp_new.argtypes = [POINTER(TcpParameters), c_uint32]
-    library.tcp_sender_deadline.restype = c_uint64
     flow = Flow(library, getattr(request, "param", NO_ECN))
     yield flow
     library.tcp_free(flow.flow)
