@@ -34,8 +34,7 @@ from weft.experiments.engines.kernel_run import PAYLOAD_FRACTION, running
 from weft.experiments.engines.workloads import endless, pairs
 from weft.experiments.fatpaths import fatpaths_vs_fattree, layered_network
 from weft.experiments.fatpaths.layered_network import ECN_PACKETS
-from weft.experiments.flow_labels import columns
-from weft.experiments.report.panels import Bars
+from weft.experiments.flow_labels import columns, maps
 from weft.experiments.runner.definition import Experiment, Result, Row, Run
 from weft.experiments.runner.parameters import Integer, Spec
 from weft.testbed.data_plane import layer_program, marks
@@ -394,12 +393,7 @@ EXPERIMENT = Experiment(
     seeds=3,
     takes_s=900,
     measure=measure,
-    plot=Bars(
-        columns={"goodput_fraction": "goodput of a flow / host's link"},
-        strokes={"goodput_fraction": {"slowest_fraction": "slowest flow"}},
-        by=("way", "plb_rounds"),
-        facet=("topology", "failed_links", "rto_min_us"),
-    ),
+    plot=maps.draw,
     goes_together=is_compared,
     compared=("way", "plb_rounds"),
     check=check,
