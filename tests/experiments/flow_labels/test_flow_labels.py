@@ -137,7 +137,7 @@ def test_one_simulated_flow_at_a_host_has_its_whole_link():
 
 
 @pytest.mark.parametrize(
-    ("text", "length"), [("", 0), ("000", 0), ("111", 3), ("0110111", 3), ("1100", 2)]
+    ("text", "length"), [("", 0), ("000", 0), ("111", 3), ("0110111", 3), ("10001", 1)]
 )
 def test_the_longest_run_is_found_anywhere(text: str, length: int):
     assert longest_run(np.array([letter == "1" for letter in text], dtype=bool)) == length
