@@ -220,7 +220,7 @@ def test_programs_of_hosts_and_switches_are_counted():
     assert ugal["detoured_packets"] > 0
     assert ugal["layer_draws"] is None
     assert (ports["layer_draws"], ports["detoured_packets"]) == (None, None)
-    assert min(layers["marked_fraction"], ugal["marked_fraction"]) > 0
+    assert layers["marked_fraction"] > 0  # beside the program that chooses ports
     assert row(**texts, way="layers") == layers
 
 
