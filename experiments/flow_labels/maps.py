@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from statistics import mean
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,6 +26,7 @@ LABELS: Mapping[str, str] = {
     "gaps": "layers, gaps",
     "flowcut": "Flowcut",
     "presto": "Presto",
+    "in-trees": "in-trees, cuts",
     "ecmp": "ECMP, heard",
     "fatpaths:trigger=cut,start=random": "layers, heard",
 }
@@ -35,6 +37,7 @@ NETWORKS: Mapping[str, str] = {
     "polarfly": "PolarFly",
     "jellyfish": "Jellyfish",
 }
+ENGINES = {"kernel": "Linux", "packet": "simulated"}
 PLB_ROUNDS = 3
 LEAST = 3
 PALE = 1.3  # goodput of the darkest colour, so that black figures stay readable
@@ -86,17 +89,27 @@ BARS = Bars(
 
 
 def draw(table: Table, figure: Figure) -> None:
-    """Draw the map if a panel of it has LEAST networks or more, else bars."""
-    panels = [{row["topology"] for row in shown(select(table, **panel.where))} for panel in PANELS]
-    (draw_map if max(map(len, panels)) >= LEAST else BARS)(table, figure)
+    """Draw the map if rows are enough for a panel of it, else bars."""
+    if panels := panels_of(table):
+        draw_map(panels, figure)
+    else:
+        BARS(table, figure)
 
 
-def draw_map(table: Table, figure: Figure) -> None:
-    """Draw a panel for each of PANELS, a line for each way and a column for each network."""
-    panels = [(panel, shown(select(table, **panel.where))) for panel in PANELS]
-    panels = [(panel, rows) for panel, rows in panels if rows]
+def panels_of(table: Table) -> list[tuple[MapPanel, list[Row]]]:
+    """Return the rows of each panel that has LEAST networks or more, of Linux and simulated."""
+    panels = []
+    for panel, (engine, words) in product(PANELS, ENGINES.items()):
+        rows = shown(select(table, **panel.where, engine=engine))
+        if len({row["topology"] for row in rows}) >= LEAST:
+            panels.append((panel._replace(title=f"{words}, {panel.title}"), rows))
+    return panels
+
+
+def draw_map(panels: Sequence[tuple[MapPanel, Sequence[Row]]], figure: Figure) -> None:
+    """Draw the panels, with a line for each way and a column for each network."""
     lines = [len(ways_of(rows)) for _, rows in panels]
-    figure.set_size_inches(5.4, 1.2 + 0.33 * sum(lines))
+    figure.set_size_inches(5.4, 0.7 * len(lines) + 0.27 * sum(lines))
     places = figure.subplots(len(panels), 1, squeeze=False, height_ratios=lines)
     for axes, (panel, rows) in zip(places.flat, panels, strict=True):
         draw_panel(axes, panel, rows)

@@ -149,36 +149,41 @@ def test_labels_are_not_simulated():
             simulated_run(failed_links="0", way=way)
 
 
+def rows_of_map(networks: int, **more: object):
+    common = {"engine": "kernel", "rto_min_us": 10000, "slowest_fraction": 0.1, "seed": 0}
+    common |= {"plb_rounds": 12, "goodput_fraction": 0.5, "pattern": "permutation"}
+    common |= {"way": "ports", "failed_links": 2, "flows": 20, "stopped_flows": 5}
+    specs = ("clos:n=4,r=4,m=4", "slimfly:q=3,p=2", "hyperx:l=2,s=3,p=2")[:networks]
+    return [{**common, "topology": spec, **more} for spec in specs]
+
+
 def test_the_map_has_a_cell_for_each_way_and_network():
     rows = [
-        {
-            **{"topology": topology, "way": way, "plb_rounds": 12, "pattern": "permutation"},
-            **{"failed_links": 2, "flows": 20, "stopped_flows": stopped, "goodput_fraction": 0.5},
-        }
-        for topology in ("clos:n=4,r=4,m=4", "slimfly:q=3,p=2")
-        for way, stopped in (("ports", 5), (HEARD, 1), ("label", 9), ("plb", 9))
+        *rows_of_map(3),
+        *rows_of_map(3, way=HEARD, stopped_flows=1),
+        *rows_of_map(3, way="label"),
+        *rows_of_map(3, way="plb"),  # after 12 rounds
+        *rows_of_map(3, pattern="worst", failed_links=0, engine="packet", goodput_fraction=0.4),
+        *rows_of_map(2, pattern="worst", failed_links=0),
     ]
-    worst = {"failed_links": 0, "pattern": "worst", "slowest_fraction": 0.25}
     with figures.new() as figure:
-        maps.draw_map([*rows, {**rows[0], **worst}], figure)  # type: ignore[list-item]
+        maps.draw(rows, figure)
         died, between = figure.axes
-        assert [text.get_text() for text in died.texts] == ["50 (25)"] * 2 + ["50 (5)"] * 2
-        assert [text.get_text() for text in between.texts] == ["50 (25)"]
+        assert [text.get_text() for text in died.texts] == ["50 (25)"] * 3 + ["50 (5)"] * 3
+        assert [text.get_text() for text in between.texts] == ["40 (10)"] * 3
         assert [label.get_text() for label in died.get_yticklabels()] == ["ECMP", "layers, heard"]
-        assert [label.get_text() for label in died.get_xticklabels()] == ["Clos", "Slim Fly"]
+        names = [label.get_text() for label in died.get_xticklabels()]
+        assert names == ["Clos", "HyperX", "Slim Fly"]
+        assert died.get_title(loc="left").startswith("Linux, two links died")
+        assert between.get_title(loc="left").startswith("simulated, worst pairs")
 
 
-def test_bars_are_drawn_of_few_networks_and_a_map_of_many():
-    networks = ("clos:n=4,r=4,m=4", "slimfly:q=3,p=2", "hyperx:l=2,s=3,p=2")
-    common = {"engine": "kernel", "rto_min_us": 10000, "slowest_fraction": 0.1, "seed": 0}
-    common |= {"way": "ports", "plb_rounds": 12, "goodput_fraction": 0.5, "pattern": "permutation"}
-    common |= {"failed_links": 2, "flows": 16, "stopped_flows": 4}
-    rows = [{**common, "topology": network} for network in networks]
-    for count, words in ((2, "50 (25)"), (3, "50 (25)")):
+def test_bars_are_drawn_of_few_networks():
+    for networks, words in ((2, "ports"), (3, "ECMP")):
         with figures.new() as figure:
-            maps.draw(rows[:count], figure)  # type: ignore[arg-type]
-            texts = [text.get_text() for axes in figure.axes for text in axes.texts]
-        assert (words in texts) == (count == 3)
+            maps.draw(rows_of_map(networks), figure)
+            labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+        assert labels == [words]
 
 
 def row(**texts: str):
