@@ -71,7 +71,7 @@ SMALL_FABRICS = (
 )
 BY_LAYERS = ("layers", "gaps", "flowcut", "presto")
 BY_PATHS = ("ports", "letflow", "ugal", *BY_LAYERS)
-WORST_WAYS = tuple(way for way in BY_PATHS if way != "gaps")
+WORST_WAYS = ("ports", "ugal", "layers", "flowcut")
 HEARD = ("ecmp", "fatpaths:trigger=cut,start=random")  # whose daemons find failures
 DIED: Where = {"failed_links": 2, "plb_rounds": 12}
 WORST_PAIRS: Where = {"failed_links": 0, "pattern": "worst"}
