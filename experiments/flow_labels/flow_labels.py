@@ -357,7 +357,7 @@ PART_S = common.PART_OF_SECONDS
 EXPERIMENT = Experiment(
     name="flow_labels",
     question="How much goodput do flows of Linux' TCP keep when they collide or links die "
-    "silently: with flow labels of PRR and PLB, LetFlow, UGAL, FatPaths' layers, Flowcut, Presto?",
+    "silently, by how they choose paths?",
     source="PLB, SIGCOMM 2022; PRR, SIGCOMM 2023; FatPaths, section V; Linux",
     engines=("kernel", "packet"),
     axes={
