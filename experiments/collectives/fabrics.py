@@ -158,10 +158,7 @@ def pattern_of(run: Run, topology: Topology) -> SentPairs:
     elif name == "skewed":
         listed = fatpaths_vs_fattree.skewed(topology)
     elif name == "worst":
-        hosts, graph = fatpaths_vs_fattree.hosts_of_routers(topology), RouterGraph.of(topology)
-        to = achievable_throughput.worst_case(graph, rng) + topology.servers
-        groups = [hosts[router] for router in (graph.endpoints + topology.servers).tolist()]
-        listed = fatpaths_vs_fattree.paired(groups, [hosts[router] for router in to.tolist()])
+        listed = fatpaths_vs_fattree.worst(topology, rng)
     else:
         listed = workloads.pairs(name, topology.servers, rng)
     pairs = np.array(listed, dtype=np.int64)

@@ -130,6 +130,7 @@ FIGURES = (
         },
     ),
     PageFigure("plane_failure", "plane_failure"),
+    PageFigure("flow_labels", "flow_labels", {"rto_min_us": "10000"}),
     PageFigure("detours", "detour_load"),
     PageFigure("packets_at_11664_hosts", "flow_completion", {"topology": "fattree:k=36"}),
     PageFigure("collectives_servers", "collectives", {"engine": "graph", "trace": "none"}),

@@ -93,6 +93,13 @@ CELLS = {
     "link_loss": {"topology": "dcell:n=3,k=1", "failed_links": "1"},
     "collectives": {"topology": "star:n=4", "scheme": "ecmp", "ranks": "4", "size_bytes": "1024"},
     "fabrics": {"topology": "complete:n=4,p=1", "scheme": "ecmp", "seconds": "0.001"},
+    "flow_labels": {
+        "topology": "clos:n=2,r=2,m=2",
+        "way": "layers",
+        "failed_links": "1",
+        "after_s": "0.05",
+        "rate_mbps": "20",
+    },
     "plane_failure": {
         "topology": "planes:k=2,of=star:n=3",
         "failure": "silent",
