@@ -1,4 +1,4 @@
-"""What was measured on the Slim Fly installation, beside simulated packets on the same network.
+"""Measurements on the Slim Fly installation, beside simulated packets on the same network.
 
 The paper's figures stand in no text at hand.  A project of a course measured collective operations
 on the installation in 2022; its page has them as tables.
@@ -20,7 +20,6 @@ from weft.experiments.report.claims import (
 
 INSTALLATION, FAT_TREE = "slimfly:q=5,p=4", "clos:n=18,r=12,m=18"
 LAYERS = "fatpaths:construction=lnmp-longer,layers=4,start=random,trigger=cut"
-IN_TREES = "fatpaths:construction=intree,layers=4,start=random,trigger=cut"
 LINKS: Where = {"rate_mbps": 40_000, "frame_bytes": 4096}  # an InfiniBand MTU
 REPOSITORY = "youwuyou/slimfly_collectives"
 ALL_REDUCE = (
@@ -153,7 +152,7 @@ CLAIMS = (
         for ranks, size_bytes, value_ms in EXCHANGED
     ),
 )
-SIZES = (100_000, 3_200_000)
+BESIDE = ((INSTALLATION, ("ecmp", LAYERS)), (FAT_TREE, "dmodk"))
 SWEEPS = (
     *(
         Sweep(
@@ -163,16 +162,16 @@ SWEEPS = (
                 "topology": topology,
                 "scheme": schemes,
                 "operation": operation,
-                "algorithm": algorithms,
-                "size_bytes": SIZES,
+                "algorithm": algorithm,
+                "size_bytes": 3_200_000,
                 "ranks": 200,
                 "placement": "linear",
             },
             1,
         )
-        for topology, schemes in ((INSTALLATION, ("ecmp", LAYERS, IN_TREES)), (FAT_TREE, "dmodk"))
-        for operation, algorithms in (
-            ("all-reduce", ("ring", "recursive-doubling")),
+        for topology, schemes in BESIDE
+        for operation, algorithm in (
+            ("all-reduce", "recursive-doubling"),
             ("all-to-all", "pairwise"),
         )
     ),
@@ -190,6 +189,6 @@ SWEEPS = (
             },
             3,
         )
-        for topology, schemes in ((INSTALLATION, ("ecmp", LAYERS, IN_TREES)), (FAT_TREE, "dmodk"))
+        for topology, schemes in BESIDE
     ),
 )

@@ -111,7 +111,7 @@ EXPERIMENT = Experiment(
         "layers": Integer("n, layer 0 counted", unit="layers", least=1, most=63).over(4, 8, 16),
     },
     columns=COLUMNS,
-    seeds=10,
+    seeds=3,
     measure=measure,
     plot=Bars(
         columns={
