@@ -23,8 +23,8 @@ LAYERS = "fatpaths:construction=lnmp-longer,layers=4,start=random,trigger=cut"
 LINKS: Where = {"rate_mbps": 40_000, "frame_bytes": 4096}  # an InfiniBand MTU
 REPOSITORY = "youwuyou/slimfly_collectives"
 ALL_REDUCE = (
-    "200 nodes, a rank each, hosts in order, Open MPI 1.10.7, OSU 6.2, mean of 100 iterations; rate "
-    "and routing not named"
+    "200 nodes (189 in the file of their names), a rank each, hosts in order, Open MPI 1.10.7, OSU "
+    "6.2, mean of 100 iterations; rate and routing not named"
 )
 OURS = "40 Gbit/s, one path a pair; the second value is four layers of LNMP, longer paths"
 STEPS = (
