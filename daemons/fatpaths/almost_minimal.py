@@ -164,7 +164,7 @@ def enter(search: DetourSearch, after: RouterTable, hop: int, u: int) -> None:
 
 def entered(path: IntegerArray, hops: int, u: int) -> bool:
     """Return True if `u` is among the first `hops` routers of `path`."""
+    found = False
     for hop in range(hops):
-        if path[hop] == u:
-            return True
-    return False
+        found |= path[hop] == u
+    return found

@@ -129,10 +129,7 @@ CLAIMS = (
         time_claim("recursive-doubling", kilobytes, doubling_ms, "algorithm 3")
         for kilobytes, _, doubling_ms in MEASURED
     ),
-    *(
-        time_claim("ring", kilobytes, ring_ms, "algorithm 0")
-        for kilobytes, ring_ms, _ in MEASURED
-    ),
+    *(time_claim("ring", kilobytes, ring_ms, "algorithm 0") for kilobytes, ring_ms, _ in MEASURED),
     *(
         Claim(
             f"time of an all-to-all of {ranks} ranks, {size_bytes} bytes for each",

@@ -26,9 +26,7 @@ def test_walked_paths_are_those_of_the_tables():
     graph = RouterGraph.of(topology)
     options = registry.scheme("fatpaths:construction=overlap,layers=3,seed=1")[1]
     tables = scheme.tables(topology, options)
-    ways = [
-        path(table, s, t) for table in tables for s in range(36) for t in range(36) if s != t
-    ]
+    ways = [path(table, s, t) for table in tables for s in range(36) for t in range(36) if s != t]
     walked = layer_paths.walk(graph, tables)
     lengths = Counter(len(way) - 1 for way in ways)
     assert walked.by_hops.tolist() == [lengths[hops] for hops in range(max(lengths) + 1)]
