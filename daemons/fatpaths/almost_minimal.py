@@ -50,14 +50,17 @@ class DetourSearch(NamedTuple):
     @classmethod
     def of(cls, graph: RouterArrays, most_links: int) -> DetourSearch:
         """Return a search for paths of at most `most_links` links, without earlier paths."""
-        hops = most_links + 1
+        path, best, nexts, ends = np.zeros((4, most_links + 1), dtype=np.int64)
         return cls(
-            graph,
-            graph.arc_of(),
-            np.zeros(len(graph.peer)),
-            np.zeros((graph.routers, graph.routers), dtype=np.int64),
-            *np.zeros((4, hops), dtype=np.int64),
-            np.zeros(hops),
+            graph=graph,
+            arc_of=graph.arc_of(),
+            weight=np.zeros(len(graph.peer)),
+            path_count=np.zeros((graph.routers, graph.routers), dtype=np.int64),
+            path=path,
+            best=best,
+            nexts=nexts,
+            ends=ends,
+            weights=np.zeros(most_links + 1),
         )
 
 
