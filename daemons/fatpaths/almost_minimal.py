@@ -130,35 +130,41 @@ def lightest(search: DetourSearch, after: RouterTable, s: int, t: int, least_lin
     It has `least_links` or more, enters no router twice and goes on as `after`, the hops to `t`,
     has it.  Of equal ones it is the shortest.  Without a path the result is 0.
     """
-    graph, most_links = search.graph, len(search.path) - 1
-    path, nexts, ends, weights = search.path, search.nexts, search.ends, search.weights
+    path, nexts, weights, most_links = search.path, search.nexts, search.weights, len(search.path)
     links, least, depth = 0, NO_PATH, 0
-    enter(search, after, 0, s)
-    weights[0] = 0.0
+    enter(search, after, 0, s, 0.0)
     while depth >= 0:
-        if nexts[depth] == ends[depth]:
+        arc = nexts[depth]
+        if arc == search.ends[depth]:
             depth -= 1
             continue
-        v, weight = graph.peer[nexts[depth]], weights[depth] + search.weight[nexts[depth]]
         nexts[depth] += 1
-        depth += 1
-        if v == t:
-            if depth >= least_links and (weight < least or (weight == least and depth < links)):
-                links, least = depth, weight
-                path[depth] = t
-                for hop in range(len(path)):
-                    search.best[hop] = path[hop]
-        elif depth < most_links and weight <= least and not entered(path, depth, v):
-            enter(search, after, depth, v)
-            weights[depth] = weight
+        v, weight, hops = search.graph.peer[arc], weights[depth] + search.weight[arc], depth + 1
+        if weight > least or hops == most_links or entered(path, hops, v):
             continue
-        depth -= 1
+        if v != t:
+            depth = hops
+            enter(search, after, depth, v, weight)
+        elif hops >= least_links and (weight < least or hops < links):
+            links, least = hops, weight
+            path[hops] = t
+            copy(path, search.best)
     return links
 
 
-def enter(search: DetourSearch, after: RouterTable, hop: int, u: int) -> None:
-    """Let the path that is tried go to `u`, and on over all links, or over the one it must."""
+def copy(path: IntegerArray, best: IntegerArray) -> None:
+    """Copy `path` to `best`; a slice would allocate, which compiled code may not."""
+    for hop in range(len(path)):
+        best[hop] = path[hop]
+
+
+def enter(search: DetourSearch, after: RouterTable, hop: int, u: int, weight: float) -> None:
+    """Let the path that is tried go to `u`, and on over all links, or over the one it must.
+
+    weight: of its links up to `u`.
+    """
     search.path[hop] = u
+    search.weights[hop] = weight
     bound = after[u] != UNSET
     arc = search.arc_of[u, after[u]] if bound else search.graph.start[u]
     search.nexts[hop] = arc

@@ -23,7 +23,7 @@ from weft.experiments.fatpaths import achievable_throughput, layered_throughput
 from weft.experiments.fatpaths.router_graph import RouterGraph
 from weft.experiments.fatpaths.table_iv import NETWORK
 from weft.experiments.report.panels import Bars
-from weft.experiments.runner.definition import Experiment, Result, Run
+from weft.experiments.runner.definition import Experiment, Result, Row, Run
 from weft.experiments.runner.parameters import Integer, Word
 
 COLUMNS = {
@@ -50,32 +50,46 @@ class LayerPaths(NamedTuple):
 
 
 def measure(run: Run) -> Result:
-    """Return the figures of all pairs, and T."""
+    """Return the figures of all pairs and links, and T."""
     topology = run.topology
     graph = RouterGraph.of(topology)
     tables = scheme.tables(topology, registry.scheme(scheme_of(run))[1])
-    walked = walk(graph, tables)
-    disjoint, mean_hops = layered_throughput.disjoint_paths(graph, tables)
-    counts = distinct_paths(tables)[np.ix_(graph.endpoints, graph.endpoints)]
-    distinct = counts[counts > 0]
     rng = np.random.default_rng([run.seed, 0])
     demands = achievable_throughput.worst_case_demands(graph, rng, 1.0, 0.0)
     paths = achievable_throughput.table_paths(graph, tables, demands)
     optimum = achievable_throughput.maximum(paths, demands, len(graph.peer))
     return Result(
         figures={
-            "hops_shares": (walked.by_hops / walked.by_hops.sum()).tolist(),
-            "mean_hops": mean_hops,
-            "single_path_fraction": float((distinct == 1).mean()),
-            "mean_distinct_paths": float(distinct.mean()),
-            "two_disjoint_fraction": float((disjoint >= 2).mean()),
-            "three_disjoint_fraction": float((disjoint >= layered_throughput.THREE).mean()),
-            "least_crossing_paths": int(walked.crossing.min()),
-            "mean_crossing_paths": float(walked.crossing.mean()),
-            "most_crossing_paths": int(walked.crossing.max()),
+            **pair_figures(graph, tables),
+            **link_figures(graph, tables),
             "worst_case_throughput": optimum.throughput,
         }
     )
+
+
+def pair_figures(graph: RouterGraph, tables: RouterTable) -> Row:
+    """Return the columns on the paths of pairs."""
+    disjoint, mean_hops = layered_throughput.disjoint_paths(graph, tables)
+    counts = distinct_paths(tables)[np.ix_(graph.endpoints, graph.endpoints)]
+    distinct = counts[counts > 0]
+    return {
+        "mean_hops": mean_hops,
+        "single_path_fraction": float((distinct == 1).mean()),
+        "mean_distinct_paths": float(distinct.mean()),
+        "two_disjoint_fraction": float((disjoint >= 2).mean()),
+        "three_disjoint_fraction": float((disjoint >= layered_throughput.THREE).mean()),
+    }
+
+
+def link_figures(graph: RouterGraph, tables: RouterTable) -> Row:
+    """Return the columns on lengths, and on paths that cross links."""
+    by_hops, crossing = walk(graph, tables)
+    return {
+        "hops_shares": (by_hops / by_hops.sum()).tolist(),
+        "least_crossing_paths": int(crossing.min()),
+        "mean_crossing_paths": float(crossing.mean()),
+        "most_crossing_paths": int(crossing.max()),
+    }
 
 
 def walk(graph: RouterGraph, tables: RouterTable) -> LayerPaths:
