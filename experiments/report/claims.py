@@ -59,13 +59,14 @@ from weft.experiments.runner.definition import COSTS, Row, Run, find
 from weft.experiments.runner.parameters import Scalar
 from weft.experiments.runner.rows import column_unit
 
-# folders with a file claims.py, and the short name of each paper
+# folders with a file claims.py, and the short name of each paper; the last is an installation
 PAPERS = {
     "ccrdn": "CCRDN",
     "ttc": "TTC",
     "lbsp": "LBSP",
     "dar": "DAR",
     "fatpaths": "FatPaths",
+    "hardware": "hardware",
 }
 SETTINGS = ("engine", "clock", *COSTS)
 WORST = ("FAIL", "WARN", "PASS")

@@ -25,6 +25,7 @@ PAPERS = {  # of pages
     "lbsp": "lbsp",
     "fatpaths": "fatpaths",
     "dar": "dar",
+    "hardware": "hardware",
 }
 NUMBER = re.compile(r"(?<![\w.,/{-])\d[\d.,]*(?: ?%)?")
 NOT_TEXT = re.compile(

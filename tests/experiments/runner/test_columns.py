@@ -44,6 +44,7 @@ CELLS = {
         "layers": "2",
         "bound": "short",
     },
+    "layer_paths": {"topology": "slimfly:q=3,p=2", "construction": "lnmp", "layers": "2"},
     "lowdiameter_sizes": {"topology": "slimfly:q=19,p=14"},
     "topology_cost": {"family": "slimfly", "hosts": "200"},
     "dar_convergence": {"topology": "clos:n=2,r=2,m=2", "permutations": "3"},
