@@ -14,7 +14,8 @@ failed links from the beginning, or never do (silent).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from statistics import mean
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,7 +24,7 @@ import numpy as np
 from weft.experiments.collectives import equal_cost, replays
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines import workloads
-from weft.experiments.engines.arrays import Ints
+from weft.experiments.engines.arrays import Floats, Ints
 from weft.experiments.fatpaths import (
     achievable_throughput,
     fatpaths_vs_fattree,
@@ -72,6 +73,7 @@ COLUMNS = {
         "load that fills a link under Valiant's routing; null if not all routers have hosts"
     ),
 }
+ANNOUNCED, SILENT = "announced", "silent"
 LAYERS = "fatpaths:trigger=cut,start=random"
 # those of 256 ranks, but for Xpander, which is much like Jellyfish; and a Slim Fly whose hosts cost
 # as much
@@ -79,6 +81,14 @@ NETWORKS = (
     "slimfly:q=5,p=4",
     *(spec for spec in equal_cost.one_of_each(256) if not spec.startswith("xpander")),
 )
+# of about 10,000 hosts, for 1650 to 1683 USD each; the spines of a Clos would need 300 ports
+LARGE_LOW = (
+    *("slimfly:q=19,p=15", "polarfly:q=25,p=15", "dragonfly:p=9,a=14,h=6,palm=0"),
+    *("hyperx:l=3,s=9,p=13", "jellyfish:n=722,r=25,p=15,seed=1"),
+)
+LARGE_TREE = "fattree:k=28,oversubscription=2"
+SHORT_S = 0.002  # in which flows begin on these, a fifth of that on others, to end in minutes
+GRAPHS = tuple(f"jellyfish:n=64,r=7,p=4,seed={seed}" for seed in range(2, 11))
 CARRIED = {"uniform": 0.4, "worst": 0.2}  # loads that the best choices of all networks carry
 # labels of layers by when a flow takes another one
 WAYS_OF_LAYERS = {
@@ -95,19 +105,36 @@ FROM_LOW_TO_HIGH: Mapping[str, tuple[float, ...]] = {
     "uniform": (0.2, 0.4, 0.6, 0.8),
     "worst": (0.1, 0.2, 0.4, 0.6),
 }
+REPS: Where = {"scheme": LAYERS, "transport": "ndp:choice=reps"}
 SWEPT: tuple[Where, ...] = (
     {"scheme": ("ecmp", "valiant", "ugal"), "transport": "ndp"},
-    {"scheme": LAYERS, "transport": "ndp:choice=reps"},
+    REPS,
 )
 SWEPT_NETWORKS = ("slimfly:q=5,p=4", "dragonfly:p=4,a=4,h=4,palm=0", "clos:n=8,r=32,m=8")
+AT_THE_SAME_TIME = {"all-to-all": 8936, "incast:senders=64": 89_360}  # bytes of a flow
+WITHOUT_VALIANT: Where = {"scheme": ("ecmp", "drill", "ugal", LAYERS)}
+SILENT_LINKS: Where = {"failed_fraction": (0.01, 0.05), "failure": SILENT, **WITHOUT_VALIANT}
+LARGE: tuple[Where, ...] = (
+    {"topology": LARGE_LOW, "scheme": ("ecmp", "ugal"), "transport": "ndp"},
+    {"topology": LARGE_TREE, "scheme": ("ecmp", "drill"), "transport": "ndp"},
+    {"topology": (*LARGE_LOW, LARGE_TREE), **REPS},
+)
 SWEEPS = (
-    Sweep("fabrics", {"traffic": "uniform", "load_fraction": CARRIED["uniform"]}, 10),
     *(
-        Sweep("fabrics", {"traffic": name, "load_fraction": load, **further})
-        for further in ({}, BY_FLOW, {"failed_fraction": 0.05})
-        for name, load in CARRIED.items()
+        Sweep("fabrics", {"traffic": name, "load_fraction": load, **further}, number)
+        for further, *seeds in (
+            ({}, 10, 10),
+            (BY_FLOW, 3, 10),
+            ({"failed_fraction": 0.05}, 3, 10),
+            ({"failed_fraction": 0.01}, 3, 3),
+            (SILENT_LINKS, 3, 3),
+            ({"topology": GRAPHS}, 1, 1),
+            ({"seconds": SHORT_S, **WITHOUT_VALIANT}, 10, 10),
+            *(({"seconds": SHORT_S, **choice}, 1, 1) for choice in LARGE),
+        )
+        for (name, load), number in zip(CARRIED.items(), seeds, strict=True)
     ),
-    Sweep("fabrics", {"traffic": "skewed", "load_fraction": 0.2}),
+    Sweep("fabrics", {"traffic": "skewed", "load_fraction": 0.2}, 10),
     *(
         Sweep(
             "fabrics",
@@ -117,7 +144,10 @@ SWEEPS = (
         for name, loads in FROM_LOW_TO_HIGH.items()
         for choice in SWEPT
     ),
-    Sweep("fabrics", {"traffic": "all-to-all", "sizes": "fixed:bytes=8936", "load_fraction": 0}),
+    *(
+        Sweep("fabrics", {"traffic": name, "sizes": f"fixed:bytes={size}", "load_fraction": 0})
+        for name, size in AT_THE_SAME_TIME.items()
+    ),
 )
 OPEN: Row = {"load_fraction": 0.4, "traffic": "uniform", "failed_fraction": 0.0, "carrier": "NDP"}
 WORST: Row = {**OPEN, "load_fraction": 0.2, "traffic": "worst"}
@@ -133,29 +163,44 @@ LINES: Mapping[str, Row] = {
 }
 LEAST_LINES = 4  # of a map
 OWN_PATTERNS = ("uniform", "worst", "skewed")
-ANNOUNCED, SILENT = "announced", "silent"
 GRACE = 4  # times `seconds`, in which flows may end
 MOST_FRAMES = 10**7
+AT_ONCE = 10**7  # pairs that are numbered in memory
 
 
 class SentPairs(NamedTuple):
-    """Pairs of hosts, shape (pairs, 2), and the most of them that one host sends or receives."""
+    """Pairs of hosts, numbered from 0, and the most of them that one host sends or receives.
 
-    pairs: Ints
+    ends: returns the sources and destinations of the pairs with such numbers.
+    """
+
+    count: int
     most: int
+    ends: Callable[[Ints], tuple[Ints, Ints]]
 
     @property
     def busy_hosts(self) -> float:
         """Return how many hosts' links the pairs fill, if they fill that of the busiest host."""
-        return len(self.pairs) / self.most
+        return self.count / self.most
+
+    def between(self, router: Ints, routers: int) -> Floats:
+        """Return the traffic between routers, if `router` has that of each host."""
+        traffic = np.zeros(routers**2)
+        for first in range(0, self.count, AT_ONCE):
+            src, dst = self.ends(np.arange(first, min(first + AT_ONCE, self.count)))
+            share = np.full(len(src), 1 / self.most)
+            traffic += np.bincount(router[src] * routers + router[dst], share, routers**2)
+        return traffic.reshape(routers, routers)
 
 
 def pattern_of(run: Run, topology: Topology) -> SentPairs:
     """Return who sends to whom, the same for every scheme; ValueError without such pairs."""
     name, rng = run.text("traffic"), np.random.default_rng([run.seed, 1])
     if name == "uniform":
-        listed = workloads.all_to_all(topology.servers)
-    elif name == "skewed":
+        hosts = topology.servers
+        # 10,000 hosts have too many to list
+        return SentPairs(hosts * (hosts - 1), hosts - 1, partial(workloads.in_turn, hosts))
+    if name == "skewed":
         listed = fatpaths_vs_fattree.skewed(topology)
     elif name == "worst":
         hosts, graph = fatpaths_vs_fattree.hosts_of_routers(topology), RouterGraph.of(topology)
@@ -164,8 +209,9 @@ def pattern_of(run: Run, topology: Topology) -> SentPairs:
         listed = fatpaths_vs_fattree.paired(groups, [hosts[router] for router in to.tolist()])
     else:
         listed = workloads.pairs(name, topology.servers, rng)
-    pairs = np.array(listed, dtype=np.int64)
-    return SentPairs(pairs, max(np.bincount(end).max() for end in pairs.T))
+    src, dst = np.array(listed, dtype=np.int64).T
+    most = max(np.bincount(src).max(), np.bincount(dst).max())
+    return SentPairs(len(src), most, lambda number: (src[number], dst[number]))
 
 
 def payload_bytes(run: Run) -> int:
@@ -184,13 +230,12 @@ def flows_of(run: Run, pattern: SentPairs) -> PacketFlows:
     """Return the flows of `run`, the same for every scheme."""
     rng, load = np.random.default_rng([run.seed, 2]), run.number("load_fraction")
     sizes, seconds = workloads.sizes(run.text("sizes")), run.number("seconds")
-    chosen, start_s = np.arange(len(pattern.pairs)), np.zeros(len(pattern.pairs))
+    chosen, start_s = np.arange(pattern.count), np.zeros(pattern.count)
     if load:
         per_s = load * pattern.busy_hosts * payload_bps(run) / (8 * sizes.mean_bytes)
         start_s = np.sort(seconds * rng.random(max(1, rng.poisson(per_s * seconds))))
-        chosen = rng.integers(len(pattern.pairs), size=len(start_s))
-    src, dst = pattern.pairs[chosen].T
-    return PacketFlows(start_s, src, dst, sizes.draw(rng, len(chosen)))
+        chosen = rng.integers(pattern.count, size=len(start_s))
+    return PacketFlows(start_s, *pattern.ends(chosen), sizes.draw(rng, len(chosen)))
 
 
 def simulation(run: Run, topology: Topology, flows: PacketFlows) -> Simulation:
@@ -340,8 +385,7 @@ def bounds(run: Run) -> Mapping[str, Value]:
     topology = run.topology
     pattern, router = pattern_of(run, topology), router_of_hosts(topology)
     graph = RouterGraph.of(fail_links(topology, failed(run, topology)))
-    traffic = np.zeros((graph.routers, graph.routers))
-    np.add.at(traffic, tuple(router[pattern.pairs].T), 1 / pattern.most)
+    traffic = pattern.between(router, graph.routers)
     np.fill_diagonal(traffic, 0)
     loads = {"shortest": achievable_throughput.shortest_load(graph, traffic)}
     if graph.hosts.all() and graph.routers > 2:
@@ -362,7 +406,7 @@ def check(run: Run) -> None:
     transports.check(run)
     replays.check(run, topology)
     pattern, sizes = pattern_of(run, topology), workloads.sizes(run.text("sizes"))
-    payload = len(pattern.pairs) * sizes.mean_bytes
+    payload = pattern.count * sizes.mean_bytes
     if load := run.number("load_fraction"):
         payload = load * pattern.busy_hosts * payload_bps(run) * run.number("seconds") / 8
     frames = max(payload, max(sizes.bytes_)) / payload_bytes(run)

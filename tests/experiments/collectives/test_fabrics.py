@@ -10,6 +10,7 @@ import pytest
 from weft.daemons.core import registry
 from weft.experiments.collectives import fabrics
 from weft.experiments.collectives.fabrics import EXPERIMENT, LAYERS
+from weft.experiments.engines.arrays import Ints
 from weft.experiments.fatpaths.router_graph import RouterGraph
 from weft.experiments.report import figures
 from weft.experiments.runner.definition import Run
@@ -29,6 +30,11 @@ def run(**values: object) -> Run:
 def row(**values: object) -> dict[str, float]:
     """Return the figures of a run."""
     return dict(EXPERIMENT.carry_out(run(**values)).figures)  # type: ignore[arg-type]
+
+
+def pairs_of(pattern: fabrics.SentPairs) -> Ints:
+    """Return all pairs of a pattern, one a line."""
+    return np.stack(pattern.ends(np.arange(pattern.count)), axis=1)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +86,7 @@ def test_the_bound_is_that_of_the_shares_of_paths(network: str, traffic: str, sc
     topology, (found, options) = about.topology, registry.scheme(scheme)
     pattern = fabrics.pattern_of(about, topology)
     loads: dict[tuple[int, int], float] = {}
-    for src, dst in pattern.pairs.tolist():
+    for src, dst in pairs_of(pattern).tolist():
         for path in found.path(topology, options, src, dst):
             for hop in pairwise(path.nodes):
                 loads[hop] = loads.get(hop, 0) + path.share / pattern.most
@@ -96,7 +102,7 @@ def test_times_are_those_of_flows_that_begin_in_the_second_half() -> None:
 
 def test_the_worst_pairs_are_of_two_routers_at_the_largest_distance() -> None:
     about = run(topology="slimfly:q=5,p=4", traffic="worst")
-    topology, pairs = about.topology, fabrics.pattern_of(about, about.topology).pairs
+    topology, pairs = about.topology, pairs_of(fabrics.pattern_of(about, about.topology))
     router = fabrics.router_of_hosts(topology)[pairs]
     distance = RouterGraph.of(topology).distance[router[:, 0], router[:, 1]]
     assert (distance == 2).all()
