@@ -86,8 +86,9 @@ LARGE_LOW = (
     *("slimfly:q=19,p=15", "polarfly:q=25,p=15", "dragonfly:p=9,a=14,h=6,palm=0"),
     *("hyperx:l=3,s=9,p=13", "jellyfish:n=722,r=25,p=15,seed=1"),
 )
-LARGE_TREE = "fattree:k=28,oversubscription=2"
-SHORT_S = 0.002  # in which flows begin on these, a fifth of that on others, to end in minutes
+LARGE_TREES = ("fattree:k=28,oversubscription=2",)
+# so that a run takes a minute or two: flows half as large as elsewhere, a tenth of the time
+SHORT: Where = {"seconds": 0.001, "sizes": "web-search:most_bytes=250000"}
 GRAPHS = tuple(f"jellyfish:n=64,r=7,p=4,seed={seed}" for seed in range(2, 11))
 CARRIED = {"uniform": 0.4, "worst": 0.2}  # loads that the best choices of all networks carry
 # labels of layers by when a flow takes another one
@@ -111,30 +112,42 @@ SWEPT: tuple[Where, ...] = (
     REPS,
 )
 SWEPT_NETWORKS = ("slimfly:q=5,p=4", "dragonfly:p=4,a=4,h=4,palm=0", "clos:n=8,r=32,m=8")
-AT_THE_SAME_TIME = {"all-to-all": 8936, "incast:senders=64": 89_360}  # bytes of a flow
-WITHOUT_VALIANT: Where = {"scheme": ("ecmp", "drill", "ugal", LAYERS)}
-SILENT_LINKS: Where = {"failed_fraction": (0.01, 0.05), "failure": SILENT, **WITHOUT_VALIANT}
-LARGE: tuple[Where, ...] = (
-    {"topology": LARGE_LOW, "scheme": ("ecmp", "ugal"), "transport": "ndp"},
-    {"topology": LARGE_TREE, "scheme": ("ecmp", "drill"), "transport": "ndp"},
-    {"topology": (*LARGE_LOW, LARGE_TREE), **REPS},
-)
+INCAST: Where = {
+    **{"traffic": "incast:senders=64", "sizes": "fixed:bytes=89360", "load_fraction": 0}
+}
+TREES = ("clos:n=8,r=32,m=8", "fattree:k=8,oversubscription=2")
+
+
+def best_and_ecmp(networks: tuple[str, ...], trees: tuple[str, ...]) -> tuple[Where, ...]:
+    """Return the choices ECMP, layers with REPS, and UGAL or on trees DRILL."""
+    return (
+        {"topology": networks, "scheme": ("ecmp", "ugal"), "transport": "ndp"},
+        {"topology": trees, "scheme": ("ecmp", "drill"), "transport": "ndp"},
+        {"topology": (*networks, *trees), **REPS},
+    )
+
+
+LOW = tuple(spec for spec in NETWORKS if spec not in TREES)
+FEW = best_and_ecmp(LOW, TREES)
+WITHOUT_REPS: Where = {"scheme": LAYERS, "transport": "ndp"}
+FAILING: tuple[Where, ...] = (*FEW, WITHOUT_REPS)
+SILENT_LINKS: Where = {"failed_fraction": (0.01, 0.05), "failure": SILENT}
 SWEEPS = (
     *(
         Sweep("fabrics", {"traffic": name, "load_fraction": load, **further}, number)
         for further, *seeds in (
             ({}, 10, 10),
-            (BY_FLOW, 3, 10),
-            ({"failed_fraction": 0.05}, 3, 10),
-            ({"failed_fraction": 0.01}, 3, 3),
-            (SILENT_LINKS, 3, 3),
-            ({"topology": GRAPHS}, 1, 1),
-            ({"seconds": SHORT_S, **WITHOUT_VALIANT}, 10, 10),
-            *(({"seconds": SHORT_S, **choice}, 1, 1) for choice in LARGE),
+            (BY_FLOW, 3, 3),
+            ({"failed_fraction": 0.05}, 3, 3),
+            *(({**choice, "failed_fraction": 0.01}, 3, 3) for choice in FAILING),
+            *(({**choice, **SILENT_LINKS}, 3, 3) for choice in FAILING),
+            *(({**choice, "topology": GRAPHS}, 1, 1) for choice in (FEW[0], FEW[2])),
+            *(({**choice, **SHORT}, 5, 5) for choice in FEW),
+            *(({**choice, **SHORT}, 1, 1) for choice in best_and_ecmp(LARGE_LOW, LARGE_TREES)),
         )
         for (name, load), number in zip(CARRIED.items(), seeds, strict=True)
     ),
-    Sweep("fabrics", {"traffic": "skewed", "load_fraction": 0.2}, 10),
+    Sweep("fabrics", {"traffic": "skewed", "load_fraction": 0.2}),
     *(
         Sweep(
             "fabrics",
@@ -144,10 +157,8 @@ SWEEPS = (
         for name, loads in FROM_LOW_TO_HIGH.items()
         for choice in SWEPT
     ),
-    *(
-        Sweep("fabrics", {"traffic": name, "sizes": f"fixed:bytes={size}", "load_fraction": 0})
-        for name, size in AT_THE_SAME_TIME.items()
-    ),
+    Sweep("fabrics", {"traffic": "all-to-all", "sizes": "fixed:bytes=8936", "load_fraction": 0}),
+    *(Sweep("fabrics", {**choice, **INCAST}) for choice in FEW),
 )
 OPEN: Row = {"load_fraction": 0.4, "traffic": "uniform", "failed_fraction": 0.0, "carrier": "NDP"}
 WORST: Row = {**OPEN, "load_fraction": 0.2, "traffic": "worst"}
