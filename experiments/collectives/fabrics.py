@@ -173,10 +173,10 @@ LINES: Mapping[str, Row] = {
     "all to all at once": {**OPEN, "traffic": "all-to-all", "load_fraction": 0.0},
 }
 LEAST_LINES = 4  # of a map
+EVERY_PAIR = ("uniform", "all-to-all")
 OWN_PATTERNS = ("uniform", "worst", "skewed")
 GRACE = 4  # times `seconds`, in which flows may end
 MOST_FRAMES = 10**7
-AT_ONCE = 10**7  # pairs that are numbered in memory
 
 
 class SentPairs(NamedTuple):
@@ -194,20 +194,11 @@ class SentPairs(NamedTuple):
         """Return how many hosts' links the pairs fill, if they fill that of the busiest host."""
         return self.count / self.most
 
-    def between(self, router: Ints, routers: int) -> Floats:
-        """Return the traffic between routers, if `router` has that of each host."""
-        traffic = np.zeros(routers**2)
-        for first in range(0, self.count, AT_ONCE):
-            src, dst = self.ends(np.arange(first, min(first + AT_ONCE, self.count)))
-            share = np.full(len(src), 1 / self.most)
-            traffic += np.bincount(router[src] * routers + router[dst], share, routers**2)
-        return traffic.reshape(routers, routers)
-
 
 def pattern_of(run: Run, topology: Topology) -> SentPairs:
     """Return who sends to whom, the same for every scheme; ValueError without such pairs."""
     name, rng = run.text("traffic"), np.random.default_rng([run.seed, 1])
-    if name == "uniform":
+    if name in EVERY_PAIR:
         hosts = topology.servers
         # 10,000 hosts have too many to list
         return SentPairs(hosts * (hosts - 1), hosts - 1, partial(workloads.in_turn, hosts))
@@ -391,13 +382,26 @@ def router_of_hosts(topology: Topology) -> Ints:
     return routers
 
 
+def between_routers(run: Run, graph: RouterGraph) -> Floats:
+    """Return the traffic between any two routers if the busiest hosts' links are full."""
+    pattern, routers = pattern_of(run, run.topology), graph.routers
+    if run.text("traffic") in EVERY_PAIR:
+        counts = np.multiply.outer(graph.hosts, graph.hosts)
+    else:
+        src, dst = map(router_of_hosts(run.topology).take, pattern.ends(np.arange(pattern.count)))
+        counts = np.bincount(src * routers + dst, minlength=routers**2).reshape(routers, routers)
+    np.fill_diagonal(counts, 0)
+    # a sum over pairs, whose last bits are those of published rows
+    sums = np.cumsum(np.full(counts.max(), 1 / pattern.most))
+    traffic: Floats = np.append(0.0, sums)[counts]
+    return traffic
+
+
 def bounds(run: Run) -> Mapping[str, Value]:
     """Return the loads that fill a link on paths of equal shares, of those that know failures."""
     topology = run.topology
-    pattern, router = pattern_of(run, topology), router_of_hosts(topology)
     graph = RouterGraph.of(fail_links(topology, failed(run, topology)))
-    traffic = pattern.between(router, graph.routers)
-    np.fill_diagonal(traffic, 0)
+    traffic = between_routers(run, graph)
     loads = {"shortest": achievable_throughput.shortest_load(graph, traffic)}
     if graph.hosts.all() and graph.routers > 2:
         # by way of each router but the ends, as weft's switches do
