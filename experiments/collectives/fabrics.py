@@ -160,14 +160,23 @@ SWEEPS = (
     Sweep("fabrics", {"traffic": "all-to-all", "sizes": "fixed:bytes=8936", "load_fraction": 0}),
     *(Sweep("fabrics", {**choice, **INCAST}) for choice in FEW),
 )
-OPEN: Row = {"load_fraction": 0.4, "traffic": "uniform", "failed_fraction": 0.0, "carrier": "NDP"}
+OPEN: Row = {
+    **{"load_fraction": 0.4, "traffic": "uniform", "failed_fraction": 0.0, "carrier": "NDP"},
+    **{"failure": ANNOUNCED, "seconds": 0.01, "is_large": False},
+}
 WORST: Row = {**OPEN, "load_fraction": 0.2, "traffic": "worst"}
+OF_LARGE: Row = {"seconds": SHORT["seconds"], "is_large": True}
+OF_SILENCE: Row = {"failed_fraction": 0.01, "failure": SILENT}
 LINES: Mapping[str, Row] = {
     "random pairs, load 0.4": OPEN,
+    "... 10,000 hosts": {**OPEN, **OF_LARGE},
     "... 5 % of links failed": {**OPEN, "failed_fraction": 0.05},
+    "... 1 % failed silently": {**OPEN, **OF_SILENCE},
     "... by DCTCP": {**OPEN, "carrier": "TCP"},
     "worst pairs, load 0.2": WORST,
+    "...  10,000 hosts": {**WORST, **OF_LARGE},
     "...  5 % of links failed": {**WORST, "failed_fraction": 0.05},
+    "...  1 % failed silently": {**WORST, **OF_SILENCE},
     "...  by DCTCP": {**WORST, "carrier": "TCP"},
     "skewed pairs, load 0.2": {**WORST, "traffic": "skewed"},
     "all to all at once": {**OPEN, "traffic": "all-to-all", "load_fraction": 0.0},
@@ -232,11 +241,12 @@ def flows_of(run: Run, pattern: SentPairs) -> PacketFlows:
     """Return the flows of `run`, the same for every scheme."""
     rng, load = np.random.default_rng([run.seed, 2]), run.number("load_fraction")
     sizes, seconds = workloads.sizes(run.text("sizes")), run.number("seconds")
-    chosen, start_s = np.arange(pattern.count), np.zeros(pattern.count)
     if load:
         per_s = load * pattern.busy_hosts * payload_bps(run) / (8 * sizes.mean_bytes)
         start_s = np.sort(seconds * rng.random(max(1, rng.poisson(per_s * seconds))))
         chosen = rng.integers(pattern.count, size=len(start_s))
+    else:
+        chosen, start_s = np.arange(pattern.count), np.zeros(pattern.count)
     return PacketFlows(start_s, *pattern.ends(chosen), sizes.draw(rng, len(chosen)))
 
 
@@ -459,6 +469,7 @@ def marked(table: Table) -> list[Row]:
         carrier = "TCP" if transport.startswith("tcp") else "NDP"
         about = {"family": equal_cost.family(row), "carrier": carrier, "way": way}
         about["network"] = table_iv.label(str(row["topology"]))
+        about["is_large"] = row["topology"] in (*LARGE_LOW, *LARGE_TREES)
         time = row["p99_ms"] if row["load_fraction"] else 1 / number_of(row, "accepted_fraction")
         rows.append(row | about | {"time": time})
     return rows
@@ -471,7 +482,8 @@ def beside_fastest(table: Table) -> dict[str, list[Row]]:
     flows ended, over that of the fastest family.
     """
     lines: dict[str, list[Row]] = {}
-    rows = [row for row in marked(table) if row["topology"] in NETWORKS]
+    studied = (*NETWORKS, *LARGE_LOW, *LARGE_TREES)
+    rows = [row for row in marked(table) if row["topology"] in studied]
     for title, where in LINES.items():
         best: dict[Value, tuple[float, Value]] = {}
         for (family, way), own in grouped(select(rows, **where), ("family", "way")).items():
@@ -498,7 +510,7 @@ def draw_map(lines: Mapping[str, Sequence[Row]], figure: Figure) -> None:
     )
 
 
-FACET = ("traffic", "failed_fraction", "failure", "sizes", "carrier")
+FACET = ("traffic", "failed_fraction", "failure", "sizes", "seconds", "carrier")
 
 
 def of_several_loads(table: Table) -> list[Row]:
@@ -531,7 +543,7 @@ BARS_AND_CURVES = Stack(
 def draw(table: Table, figure: Figure) -> None:
     """Draw a map of traffics, curves by load, or bars: what the rows are enough for."""
     usual = {key: only for key, (only, *more) in EXPERIMENT.sweep.items() if not more}
-    of_lines = ("load_fraction", "failed_fraction", "sizes")
+    of_lines = ("load_fraction", "failed_fraction", "failure", "sizes", "seconds")
     study = select(table, **{key: usual[key] for key in usual if key not in of_lines})
     lines = beside_fastest(study)
     if len(lines) >= LEAST_LINES:
