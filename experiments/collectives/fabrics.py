@@ -88,7 +88,8 @@ LARGE_LOW = (
 )
 LARGE_TREES = ("fattree:k=28,oversubscription=2",)
 # so that a run takes a minute or two: flows half as large as elsewhere, a tenth of the time
-SHORT: Where = {"seconds": 0.001, "sizes": "web-search:most_bytes=250000"}
+SHORT_S = 0.001
+SHORT: Where = {"seconds": SHORT_S, "sizes": "web-search:most_bytes=250000"}
 GRAPHS = tuple(f"jellyfish:n=64,r=7,p=4,seed={seed}" for seed in range(2, 11))
 CARRIED = {"uniform": 0.4, "worst": 0.2}  # loads that the best choices of all networks carry
 # labels of layers by when a flow takes another one
@@ -165,7 +166,7 @@ OPEN: Row = {
     **{"failure": ANNOUNCED, "seconds": 0.01, "is_large": False},
 }
 WORST: Row = {**OPEN, "load_fraction": 0.2, "traffic": "worst"}
-OF_LARGE: Row = {"seconds": SHORT["seconds"], "is_large": True}
+OF_LARGE: Row = {"seconds": SHORT_S, "is_large": True}
 OF_SILENCE: Row = {"failed_fraction": 0.01, "failure": SILENT}
 LINES: Mapping[str, Row] = {
     "random pairs, load 0.4": OPEN,
@@ -194,23 +195,23 @@ class SentPairs(NamedTuple):
     ends: returns the sources and destinations of the pairs with such numbers.
     """
 
-    count: int
+    total: int
     most: int
     ends: Callable[[Ints], tuple[Ints, Ints]]
 
     @property
     def busy_hosts(self) -> float:
         """Return how many hosts' links the pairs fill, if they fill that of the busiest host."""
-        return self.count / self.most
+        return self.total / self.most
 
 
 def pattern_of(run: Run, topology: Topology) -> SentPairs:
     """Return who sends to whom, the same for every scheme; ValueError without such pairs."""
     name, rng = run.text("traffic"), np.random.default_rng([run.seed, 1])
     if name in EVERY_PAIR:
-        hosts = topology.servers
-        # 10,000 hosts have too many to list
-        return SentPairs(hosts * (hosts - 1), hosts - 1, partial(workloads.in_turn, hosts))
+        all_hosts = topology.servers  # 10,000 have too many pairs to list
+        ends = partial(workloads.in_turn, all_hosts)
+        return SentPairs(all_hosts * (all_hosts - 1), all_hosts - 1, ends)
     if name == "skewed":
         listed = fatpaths_vs_fattree.skewed(topology)
     elif name == "worst":
@@ -222,7 +223,7 @@ def pattern_of(run: Run, topology: Topology) -> SentPairs:
         listed = workloads.pairs(name, topology.servers, rng)
     src, dst = np.array(listed, dtype=np.int64).T
     most = max(np.bincount(src).max(), np.bincount(dst).max())
-    return SentPairs(len(src), most, lambda number: (src[number], dst[number]))
+    return SentPairs(len(src), int(most), lambda number: (src[number], dst[number]))
 
 
 def payload_bytes(run: Run) -> int:
@@ -244,9 +245,9 @@ def flows_of(run: Run, pattern: SentPairs) -> PacketFlows:
     if load:
         per_s = load * pattern.busy_hosts * payload_bps(run) / (8 * sizes.mean_bytes)
         start_s = np.sort(seconds * rng.random(max(1, rng.poisson(per_s * seconds))))
-        chosen = rng.integers(pattern.count, size=len(start_s))
+        chosen = rng.integers(pattern.total, size=len(start_s))
     else:
-        chosen, start_s = np.arange(pattern.count), np.zeros(pattern.count)
+        chosen, start_s = np.arange(pattern.total), np.zeros(pattern.total)
     return PacketFlows(start_s, *pattern.ends(chosen), sizes.draw(rng, len(chosen)))
 
 
@@ -398,7 +399,7 @@ def between_routers(run: Run, graph: RouterGraph) -> Floats:
     if run.text("traffic") in EVERY_PAIR:
         counts = np.multiply.outer(graph.hosts, graph.hosts)
     else:
-        src, dst = map(router_of_hosts(run.topology).take, pattern.ends(np.arange(pattern.count)))
+        src, dst = map(router_of_hosts(run.topology).take, pattern.ends(np.arange(pattern.total)))
         counts = np.bincount(src * routers + dst, minlength=routers**2).reshape(routers, routers)
     np.fill_diagonal(counts, 0)
     # a sum over pairs, whose last bits are those of published rows
@@ -431,7 +432,7 @@ def check(run: Run) -> None:
     transports.check(run)
     replays.check(run, topology)
     pattern, sizes = pattern_of(run, topology), workloads.sizes(run.text("sizes"))
-    payload = pattern.count * sizes.mean_bytes
+    payload = pattern.total * sizes.mean_bytes
     if load := run.number("load_fraction"):
         payload = load * pattern.busy_hosts * payload_bps(run) * run.number("seconds") / 8
     frames = max(payload, max(sizes.bytes_)) / payload_bytes(run)
@@ -467,7 +468,7 @@ def marked(table: Table) -> list[Row]:
         way = WAYS_OF_LAYERS.get(str(row["scheme"]), style.scheme(name).label)
         way = way + "+REPS" if "reps" in transport else way
         carrier = "TCP" if transport.startswith("tcp") else "NDP"
-        about = {"family": equal_cost.family(row), "carrier": carrier, "way": way}
+        about: Row = {"family": equal_cost.family(row), "carrier": carrier, "way": way}
         about["network"] = table_iv.label(str(row["topology"]))
         about["is_large"] = row["topology"] in (*LARGE_LOW, *LARGE_TREES)
         time = row["p99_ms"] if row["load_fraction"] else 1 / number_of(row, "accepted_fraction")

@@ -37,7 +37,7 @@ def row(**values: object) -> dict[str, float]:
 
 def pairs_of(pattern: fabrics.SentPairs) -> Ints:
     """Return all pairs of a pattern, one a line."""
-    return np.stack(pattern.ends(np.arange(pattern.count)), axis=1)
+    return np.stack(pattern.ends(np.arange(pattern.total)), axis=1)
 
 
 @pytest.mark.parametrize(
