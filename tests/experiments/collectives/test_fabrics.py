@@ -230,6 +230,7 @@ ROWS = [
     flows("clos:n=4,r=4,m=4", "drill", 0.1),
     flows(CLOS, "ecmp", 1.0, failed_fraction=0.01, failure="silent", unfinished=1),
     flows(SLIMFLY, LAYERS, 3.0, failed_fraction=0.01, failure="silent"),
+    flows(SLIMFLY, "ugal", 0.1, failed_fraction=0.05, failure="silent"),  # is no known failure
     flows(fabrics.LARGE_LOW[0], "ugal", 0.5, **fabrics.SHORT),
     flows(fabrics.LARGE_TREES[0], "drill", 1.0, **fabrics.SHORT),
     flows(CLOS, "drill", 0.1, **fabrics.SHORT),
