@@ -20,6 +20,7 @@ from statistics import mean
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.random import Generator
 
 from weft.experiments.collectives import equal_cost, replays
 from weft.experiments.engines import common_parameters as common
@@ -209,18 +210,21 @@ def pattern_of(run: Run, topology: Topology) -> SentPairs:
         all_hosts = topology.servers  # 10,000 have too many pairs to list
         ends = partial(workloads.in_turn, all_hosts)
         return SentPairs(all_hosts * (all_hosts - 1), all_hosts - 1, ends)
-    if name == "skewed":
-        listed = fatpaths_vs_fattree.skewed(topology)
-    elif name == "worst":
-        hosts, graph = fatpaths_vs_fattree.hosts_of_routers(topology), RouterGraph.of(topology)
-        to = achievable_throughput.worst_case(graph, rng) + topology.servers
-        groups = [hosts[router] for router in (graph.endpoints + topology.servers).tolist()]
-        listed = fatpaths_vs_fattree.paired(groups, [hosts[router] for router in to.tolist()])
-    else:
-        listed = workloads.pairs(name, topology.servers, rng)
-    src, dst = np.array(listed, dtype=np.int64).T
+    src, dst = np.array(listed_pairs(name, topology, rng), dtype=np.int64).T
     most = max(np.bincount(src).max(), np.bincount(dst).max())
     return SentPairs(len(src), int(most), lambda number: (src[number], dst[number]))
+
+
+def listed_pairs(name: str, topology: Topology, rng: Generator) -> list[tuple[int, int]]:
+    """Return the pairs of a pattern of few pairs."""
+    if name == "skewed":
+        return fatpaths_vs_fattree.skewed(topology)
+    if name != "worst":
+        return workloads.pairs(name, topology.servers, rng)
+    hosts, graph = fatpaths_vs_fattree.hosts_of_routers(topology), RouterGraph.of(topology)
+    to = achievable_throughput.worst_case(graph, rng) + topology.servers
+    groups = [hosts[router] for router in (graph.endpoints + topology.servers).tolist()]
+    return fatpaths_vs_fattree.paired(groups, [hosts[router] for router in to.tolist()])
 
 
 def payload_bytes(run: Run) -> int:
