@@ -127,6 +127,7 @@ FIGURES = (
             "transport": "ndp,ndp:choice=reps",
             "traffic": "uniform,worst",
             "failed_fraction": "0.0",
+            "seconds": "0.01",
         },
     ),
     PageFigure("plane_failure", "plane_failure"),
