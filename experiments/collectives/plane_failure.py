@@ -25,7 +25,7 @@ from weft.experiments.fatpaths.layered_network import KERNEL_FRAME_BYTES
 from weft.experiments.report.claims import Sweep
 from weft.experiments.report.panels import numbers
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
-from weft.experiments.runner.parameters import Integer, Number, Word
+from weft.experiments.runner.parameters import Integer, Word
 from weft.experiments.runner.rows import grouped
 from weft.testbed.packets.forwarding import check_forwarding
 from weft.testbed.packets.simulation import Fault, PacketFlows, SimulatedFlows, Simulation
