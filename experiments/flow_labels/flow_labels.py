@@ -285,7 +285,7 @@ def simulation(run: Run, size_bytes: int) -> Simulation:
         topology,
         simulated_scheme(run),
         PacketFlows.of((src, dst, size_bytes) for src, dst in pairs_of(run, topology)),
-        transport("tcp:control=dctcp"),
+        transport("tcp:control=dctcp,small_queues=1"),
         [common.link(run)] * len(topology.links),
         Switching(),
         1 + run.seed,
@@ -360,6 +360,7 @@ EXPERIMENT = Experiment(
     "silently, by how they choose paths?",
     source="PLB, SIGCOMM 2022; PRR, SIGCOMM 2023; FatPaths, section V; Linux",
     engines=("kernel", "packet"),
+    revised=lambda engine, _: engine == "packet",
     axes={
         "topology": common.TOPOLOGY.over("clos:n=4,r=4,m=4", "hyperx:l=2,s=3,p=2"),
         "way": Spec(
