@@ -19,11 +19,11 @@ from __future__ import annotations
 import numpy as np
 
 from weft.experiments.ccrdn import columns
-from weft.experiments.ccrdn.recursive import ROUTES, TOPOLOGY, check, least_level
+from weft.experiments.ccrdn.recursive import ROUTES, TOPOLOGY, check, policy_of
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.arrays import Ints, int_zeros
 from weft.experiments.engines.fluid import Messages, Sharing, completion
-from weft.experiments.engines.graph import graph_of, policy
+from weft.experiments.engines.graph import graph_of
 from weft.experiments.engines.wiring import compiled_for
 from weft.experiments.report.panels import Bars
 from weft.experiments.runner.definition import Experiment, Result, Run
@@ -136,7 +136,7 @@ def measure(run: Run) -> Result:
     net = graph_of(run)
     end_s, updates = compiled_for(net.rule, completion)(
         net.tables,
-        policy(run.text("routing"), least_level=least_level(run)),
+        policy_of(run),
         messages(run),
         Sharing(
             net.channels,
