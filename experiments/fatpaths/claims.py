@@ -1321,8 +1321,9 @@ CLOUD = (
             tcp(tuple(MORE_PATHS.values()), column, DENSE, over, statistic=max),
             below(1),
             OURS_LONG,
-            why_more="Flows over layers send a tenth to a quarter more packets again than "
-            "LetFlow's, nearly all in vain. With Linux' recovery means are higher, too.",
+            why_more="Under the randomized workload flows over layers send a tenth to a quarter "
+            "more packets again than LetFlow's, nearly all in vain; with Linux' recovery means are "
+            "higher, too. Under the skewed one they send no more.",
         )
         for name, over in BASELINES
         for words, column in LONG

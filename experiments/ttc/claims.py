@@ -43,9 +43,8 @@ OUR_FLOWS = (
     "equation (4) is lost"
 )
 SUBSTANTIAL = at_least(1.1)  # "substantially", "significant": ten per cent
-OUR_PACKETS = (
-    "FT(3,8), load 0.95, last 500 of 2,000 slots, Δ = 2, which is ours: equation (7) is lost"
-)
+WITHOUT_TTC = "FT(3,8), load 0.95, last 500 of 2,000 slots"
+OUR_PACKETS = WITHOUT_TTC + ", Δ = 2, which is ours: equation (7) is lost"
 A_TENTH = "; 'substantially' and 'significant' as a tenth"
 LOST = "The number is lost in our copy of the paper."
 OUR_ESTIMATE = "estimate k + ln ln N / ln 2 + Δ, with Δ = √k, rounded"
@@ -404,7 +403,7 @@ QUEUES = (
             paper,
             packets(scheme, f"{column}{number}_{statistic}_queue_packets", over={"scheme": other}),
             rule,
-            OUR_PACKETS,
+            OUR_PACKETS if "ttc:delta=2" in (scheme, other) else WITHOUT_TTC,
         )
         for words, statistic in (("mean", "mean"), ("longest", "max"))
         for layer, number in (("first", 1), ("second", 2))
