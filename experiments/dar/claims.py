@@ -206,7 +206,10 @@ LATENCY = (
     "The paper does not print the delays of its switches and cables. At half rate even the central "
     "optimum has a seventh of the paper's latency here."
 )
-MORE_MISSING = f" Here four times as much is missing as at half rate. {NOT_PRINTED}"
+MORE_MISSING = (
+    "At the full rate four times as much latency is missing as at half rate, so delays alone do "
+    "not explain it. "
+)
 LARGEST_LATENCY = "It is a maximum over the time simulated; delays are a small part of it. "
 JUMPS = (
     "The text counts packets out of order; ours, as the authors' later simulator, adds up how far "
@@ -239,7 +242,7 @@ def apart(topology: str, host_gbps: float, extreme: str, statistic: str) -> str:
         is_largest = extreme == "max" and host_gbps == 40
         if is_largest:
             return LARGEST_LATENCY + NOT_PRINTED
-        return LATENCY + MORE_MISSING * (topology == RNB and host_gbps == 40)
+        return MORE_MISSING + NOT_PRINTED if (topology, host_gbps) == (RNB, 40) else LATENCY
     if statistic == "jump_ratio":
         return JUMPS + NOT_PRINTED
     if statistic == "jump_packets":

@@ -40,11 +40,11 @@ OUR_POD = (
 OF_FIGURE_7A = "; the network of figure 7a"
 AFTER_A_THIRD = "; {0} after a third of the time"
 OVERLOADED = (
-    "The paper does not say of what its load is 0.8. At 0.8 of a host's link four hosts send more "
-    "than two or three whole uplinks carry, and times grow with the run: "
+    "The paper does not say of what its load is 0.8. At 0.8 of a host's link uplinks carry less "
+    "than four hosts send: times grow with the run, "
 )
-FURTHER = OVERLOADED + "after the paper's 3.3 s ours would be further from the paper."
-RATIO_FALLS = OVERLOADED + "their ratio falls, and has another value after 3.3 s."
+FURTHER = OVERLOADED + "further from the paper."
+RATIO_FALLS = OVERLOADED + "and their ratio falls."
 SAME_PATH = (
     "In our reading of figure 3, an image, the three flows begin at one edge switch. Both failures "
     "take the same path from them, so both runs are equal."

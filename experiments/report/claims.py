@@ -69,7 +69,7 @@ PAPERS = {
 }
 SETTINGS = ("engine", "clock", *COSTS)
 WORST = ("FAIL", "WARN", "PASS")
-MOST_FIGURES = 8  # of an interval, or less two of a value without one
+MOST_FIGURES = 9  # of an interval
 TITLES = ("name", "claim", "verdict", "paper", "agrees if", "ours", "n", "size and statistic")
 
 Where = Mapping[str, Scalar | tuple[Scalar, ...]]
@@ -371,7 +371,7 @@ class Rule:
     def side(self, paper: float | str, value: float, half_width: float = 0.0) -> int | None:
         """Return -1, 0 or 1 if `value` lies below, within or above the bounds; None if across."""
         least, most = self.bounds(paper)
-        low, high = value - half_width, value + half_width
+        low, high = round(value - half_width, 12), round(value + half_width, 12)  # as printed
         if self.strict:
             least, most = math.nextafter(least, math.inf), math.nextafter(most, -math.inf)
         if least <= low and high <= most:
@@ -617,7 +617,7 @@ def with_other(ours: Outcome, other: Outcome) -> Outcome:
 
 
 def number_text(
-    value: float, half_width: float = math.nan, unit: str = "", figures: int = 2
+    value: float, half_width: float = math.nan, unit: str = "", figures: int = 1
 ) -> str:
     """Return a value with its interval and unit, to `figures` digits of the interval."""
     if half_width < 1e-12 * abs(value):
@@ -627,7 +627,7 @@ def number_text(
     if abs(value) >= 10_000:
         text = f"{value:,.0f}"
     else:
-        text = f"{value:.{digits}f}" if known else f"{value:.{figures + 2}g}"
+        text = f"{value:.{digits}f}" if known else f"{value:.{max(4, figures + 2)}g}"
     if known:
         text += f" ± {half_width:,.{digits}f}"
     return f"{text} {unit}".strip()
