@@ -398,7 +398,7 @@ def test_schemes_take_their_constants_from_the_grammar():
             "dfr: ttl must be at least 1, got 0",
         ),
         ("hop_length", {"routing": "pr-gpi:b=2"}, "no parameter 'b' .there are: choice"),
-        ("throughput", {"routing": "pr-gpi:choice=3"}, "choice must be at most 2, got 3"),
+        ("throughput", {"routing": "pr-gpi:choice=4"}, "choice must be at most 3, got 4"),
         (
             "hop_length",
             {"routing": "pr-gpi:choice=1"},
