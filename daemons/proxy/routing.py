@@ -278,6 +278,14 @@ def greatest_load(tables: PathTables, pair: Parting, proxy: int, load: Sequence[
     return channels(tables, pair, proxy, fullest, load, 0)
 
 
+def weighed_load(
+    tables: PathTables, policy: Policy, pair: Parting, proxy: int, load: Sequence[int], dead: int
+) -> int:
+    """Return greatest_load(); with SHORTER 0 for DR's route if that is connected."""
+    worst = greatest_load(tables, pair, proxy, load)
+    return 0 if policy.choice == SHORTER and proxy < 0 and worst < dead else worst
+
+
 def outweighs_load(cost: RouteCost, length: int, dead: int) -> bool:
     """Return True if no channel is dead, and `length` hops beat any longer route."""
     return dead == NEVER and cost(length, dead) < cost(length + 1, 0)
@@ -331,12 +339,10 @@ def search(
         for index in range(routes):
             if lengths[index] == length:
                 proxy = proxy_of(tables, pair, links, index)
-                worst = greatest_load(tables, pair, proxy, load)
+                worst = weighed_load(tables, policy, pair, proxy, load, dead)
                 price = cost(length, worst)
                 if worst < dead and price < least:
                     least, cheapest = price, (length, proxy)
-                if index == 0 and policy.choice == SHORTER and worst < dead:
-                    return length, -1
         length = next_length(lengths, routes, length)
     return cheapest
 

@@ -498,10 +498,10 @@ THEORY = (
             between(0.9, 1.1),
             OUR_PACKETS.replace("0.95", str(load)).replace("FT(3,8)", f"FT(3,{d})")
             + "; 'roughly' as a tenth"
-            + "; then FT(3,24), two seeds" * turns,
+            + "; then FT(3,24), one seed" * turns,
             why_more="One packet in sixteen stays in its pod, below the second layer, and half as "
             "many on FT(3,16). Where links of both layers carry as much, both queues are alike.",
-            otherwise=packets("ttc:delta=2", f"up1_{column}", load, 24, by=f"up2_{column}", seeds=2)
+            otherwise=packets("ttc:delta=2", f"up1_{column}", load, 24, by=f"up2_{column}", seeds=1)
             if turns
             else None,
             unnamed="in our copy how large its networks are" * turns,
