@@ -1044,7 +1044,9 @@ UNSAID = "whether PR leaves DR for a route as long"
 TRIALS_ALONE = 10
 BOTH_TIES = {  # networks that were measured with choice=3, too
     "flow_histogram": networks("D3,3", "β3,3"),
-    "throughput": networks("D2,11", "β2,11", "F3,8", "β2,18", "D3,3", "β3,3"),
+    "throughput": networks(
+        "D2,11", "β2,11", "F3,8", *LEVEL_2_CELLS, "F2,36", "F3,10", "D3,3", "β3,3"
+    ),
     "completion_time": networks("D3,4", "β3,4"),
 }
 
