@@ -106,7 +106,7 @@ SWEEPS = (
         {"clock": "virtual", "topology": "dcell:n=4,k=1", "routing": ("pr-gpi", "pr-gpe", "dfr")},
     ),
     Sweep("lbsp_recovery", LOST_LINKS, 3),
-    Sweep("proxy_throughput", {"clock": "virtual"}),
+    Sweep("proxy_throughput", {"clock": "virtual", "topology": "ficonn:n=4,k=2"}),
     Sweep("flow_labels"),
     Sweep("flow_labels", LINUX_TIMEOUT),
     Sweep("flow_labels", {"topology": SMALL_FABRICS[0], "way": (*BY_LAYERS, *HEARD), **DIED}),
