@@ -617,8 +617,8 @@ def test_a_new_rule_is_a_case_with_its_parameters_and_a_kind(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    """Three files: select.h, select.bpf.c, and daemons/load_balancing/scheme.py, whose table has one
-    entry more here."""
+    """Three files: select.h, select.bpf.c and load_balancing/scheme.py, whose table has one entry
+    more here."""
     for source in [*libbpf.DIRECTORY.glob("select*.[ch]"), *libbpf.DIRECTORY.glob("*.h")]:
         shutil.copy(source, tmp_path)
     numbers, program = tmp_path / "select.h", tmp_path / "select.bpf.c"
