@@ -25,6 +25,7 @@ from weft.experiments.runner.results import Store
 from weft.experiments.runner.sweep import Watcher, sweep
 from weft.testbed.packets.control_plane import check_daemons
 from weft.testbed.packets.simulation import Fault, simulate
+from weft.testbed.plan.network_plan import require_indexes
 from weft.testbed.uml import virtual_kernel
 from weft.topologies import build
 from weft.topologies.core.failures import fail_links
@@ -35,6 +36,7 @@ SINGLES, DOUBLES = 12, 6  # random failures of one link and of two, in the simul
 # in which a scheme that needs packets finds its paths: twice the longest time that it forgets one
 ROUNDS, ROUND_S = 120, 0.5
 MESSAGE_BYTES = 1_000  # one packet
+MOST_SERVERS = 1_000  # whose pairs are compared one by one, in each state of the network
 # after daemons have noticed a silent failure: until paths have changed, and until all has arrived
 SETTLE_S, ARRIVE_S = 10.0, 10.0
 LINUX_FAILURES = "0,1,2"  # links
@@ -69,12 +71,15 @@ def findings(
         on_linux: is told of each run on Linux; None leaves Linux out.
 
     Raises:
-        ValueError: there is no such scheme or network, or the scheme has no daemons.
+        ValueError: there is no such scheme or network, the scheme has no daemons, or a network is
+            too large.
     """
     if registry.scheme(routing)[0].machine is None:
         raise ValueError(f"scheme {routing} has no daemons: nothing could differ")
-    for spec in networks:
-        topology = build(spec)
+    topologies = [build(spec) for spec in networks]
+    for topology in topologies:
+        require_size(topology)
+    for spec, topology in zip(networks, topologies, strict=True):
         try:
             registry.checked(topology, routing)
         except ValueError as error:
@@ -84,6 +89,16 @@ def findings(
         yield with_packets(topology, routing, np.random.default_rng(seed))
         if on_linux:
             yield with_linux(spec, routing, on_linux)
+
+
+def require_size(topology: Topology) -> None:
+    """Raise ValueError for a network that Linux cannot have, or with more than MOST_SERVERS."""
+    require_indexes(topology)
+    if topology.servers > MOST_SERVERS:
+        raise ValueError(
+            f"{topology.spec} has {topology.servers:,} servers: conform compares all pairs, of "
+            f"{MOST_SERVERS:,} servers at most"
+        )
 
 
 def in_simulator(topology: Topology, routing: str, generator: np.random.Generator) -> Finding:

@@ -97,3 +97,15 @@ def test_linux_is_asked_under_the_virtual_clock() -> None:
     finding = conformance.with_linux("dcell:n=3,k=1", "dr", watcher)
     assert finding == ("dcell:n=3,k=1", "Linux, virtual clock", 3, "", "")
     assert watcher.runs == 3
+
+
+@pytest.mark.parametrize(
+    ("network", "why"),
+    [
+        ("dcell:n=4,k=3", "dcell:n=4,k=3 has 176,820 servers, .* interface indexes for"),
+        ("dcell:n=6,k=2", "1,806 servers: conform compares all pairs, of 1,000 servers at most"),
+    ],
+)
+def test_a_network_too_large_is_refused_before_any_is_tried(network: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        next(findings("dr", ["dcell:n=3,k=1", network], seed=1))
