@@ -19,7 +19,7 @@ from weft.daemons.core import registry
 from weft.daemons.simulator.simulator import Simulator
 from weft.experiments.demo import link_loss
 from weft.experiments.engines.routes import Pair, connects, lengths, lost_pairs
-from weft.experiments.runner.definition import DIFFERENCE
+from weft.experiments.runner.definition import DIFFERENCE, Row
 from weft.experiments.runner.provenance import code_and_machine
 from weft.experiments.runner.results import Store
 from weft.experiments.runner.sweep import Watcher, sweep
@@ -205,5 +205,16 @@ def with_linux(spec: str, routing: str, watcher: Watcher) -> Finding:
         swept = sweep(experiment, runs, store, workers=1, about=about, watcher=watcher)
         rows = [row for row, _ in store.entries(swept.measured)]
     causes = [failure.reason for failure in swept.failures.values()]
-    causes += [str(row.get(DIFFERENCE, "other pairs are lost")) for row in rows if not row["equal"]]
+    causes += [cause(row) for row in rows if not row["equal"]]
     return Finding(spec, f"Linux, {clock} clock", len(rows), *causes[:1])
+
+
+def cause(row: Row) -> str:
+    """Return in words how a run of link_loss on Linux differs, which also asks the simulator."""
+    text = str(row.get(DIFFERENCE, "other pairs are lost"))
+    dead = f"with {row['failed']} dead, " if row["failed"] else ""
+    alike = "Linux does as predicted, the simulator does not: "
+    only_simulator = "(fabric)" in text and "(kernel)" not in text
+    for engine, word in {"graph": "predicted", "fabric": "simulator", "kernel": "Linux"}.items():
+        text = text.replace(f"({engine})", f"({word})")
+    return f"{dead}{alike if only_simulator else ''}{text}"
