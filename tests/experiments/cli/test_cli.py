@@ -445,6 +445,7 @@ def test_run_says_what_was_measured_now_and_what_before(
     status, out, err = weft("run", "quick", "--set", "size=1,2", "scheme=dr", "--seeds", "1")
     says = (
         f"quick: 1 measured now, 1 stored before, by commit abc+; rows in {results}/results.sqlite"
+        "; code is uncommitted: --fresh measures stored rows again"
     )
     assert (status, err) == (0, [says])
     assert [line.split()[-1] for line in out.splitlines()] == [
@@ -458,8 +459,13 @@ def test_run_says_what_was_measured_now_and_what_before(
         f"quick: 0 measured now, 2 stored before, by commit abc+, commit def; rows in "
         f"{results}/results.sqlite"
     )
-    assert err == [says]
+    advice = "; code is uncommitted: --fresh measures stored rows again"
+    assert err == [says + advice]
     assert all("measured" not in row for row in json.loads(out))
+    words = ("run", "quick", "--set", "size=2", "scheme=dr", "--seeds", "1")
+    assert weft(*words)[2][-1].endswith("results.sqlite")
+    monkeypatch.setattr(provenance, "code", lambda: ("def", True))  # changed since, not committed
+    assert weft(*words)[2][-1].endswith(advice)
 
 
 def test_a_demonstration_is_measured_every_time(weft, monkeypatch, tmp_path):
