@@ -1,4 +1,5 @@
 import csv
+import importlib
 import io
 import json
 import os
@@ -888,6 +889,23 @@ def test_what_is_not_foreseen_is_one_line_and_a_file(weft, monkeypatch):
     assert status == 1
     assert "Traceback" in text
     assert "raise error" in text
+
+
+def test_an_error_in_code_of_a_package_names_package_file_and_line(weft, monkeypatch, tmp_path):
+    about = tmp_path / "weft_odd-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: weft-odd\nVersion: 1\n")
+    (about / "entry_points.txt").write_text("[weft.schemes]\nodd = weft_odd\n")
+    code = tmp_path / "weft_odd.py"
+    code.write_text("def order(hops):\n    return hops['odd']\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(
+        graph_commands, "topo", lambda arguments: importlib.import_module("weft_odd").order({})
+    )
+    status, _, (line,) = weft("topo", "star:n=4")
+    assert status == 1
+    assert line.startswith(f"weft: weft_odd, {code}:2: KeyError: 'odd' (all of it in ")
+    Path(line.rpartition(" ")[2].removesuffix(")")).unlink()
 
 
 def test_nothing_is_said_when_the_reader_goes_away():
