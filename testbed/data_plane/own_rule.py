@@ -200,7 +200,7 @@ def is_at_fault(rule: SelectionRule, error: BpfError) -> bool:
     """Return whether the verifier refused a package's rule: no variant would help."""
     places = [place[1] for line in error.log if (place := PLACE_IN_LOG.search(line))]
     is_too_large = any(line.startswith(TOO_LARGE) for line in error.log)
-    return bool(rule.code) and (is_too_large or places[-1:] == [rule.code.name])
+    return rule.code is not None and (is_too_large or places[-1:] == [rule.code.name])
 
 
 def explain(rule: SelectionRule, error: BpfError) -> None:
