@@ -2,7 +2,7 @@
 
 They are made at random (FatPaths, listing 1), with little overlap (listing 2:
 paths of a given length that share few links with earlier ones), or as in-trees
-(ours); trees.py has those that layers are compared with.
+(ours); trees.py and almost_minimal.py have those that layers are compared with.
 
 Every construction takes the graph, its options, a generator of random numbers, and `accelerate`, a
 compiler of functions over arrays.  It returns tables as layers.py has them.
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from weft.daemons.fatpaths import trees
+from weft.daemons.fatpaths import almost_minimal, trees
 from weft.daemons.fatpaths.layers import (
     UNSET,
     ArcFlags,
@@ -283,6 +283,8 @@ CONSTRUCTIONS: Mapping[
     "past": trees.past_layers,
     "past-valiant": trees.past_valiant_layers,
     "k-shortest": trees.k_shortest_layers,
+    "lnmp": almost_minimal.lnmp_layers,
+    "lnmp-longer": almost_minimal.longer_layers,
 }
 
 

@@ -51,7 +51,10 @@ if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology
 
 # CONSTRUCTIONS of construction.py, which needs arrays, as a daemon does not
-WORDS = ("random", "overlap", "intree", "spain", "past", "past-valiant", "k-shortest")
+WORDS = (
+    *("random", "overlap", "intree", "spain", "past", "past-valiant", "k-shortest"),
+    *("lnmp", "lnmp-longer"),
+)
 DECIMALS = 3
 MOST_UNCOMPILED = 60  # routers up to which layers are there before a compiler is
 WAIT = 3  # times how long it takes to find a neighbour dead
@@ -74,7 +77,10 @@ OWN = {
         decimals=DECIMALS,
     ),
     "extra_links": IntegerParameter(
-        "links of a path of `overlap` beyond the diameter, L_min - D", 0, 8, default=1
+        "links of a path of `overlap` beyond the diameter, L_min - D; of `lnmp` at the most",
+        0,
+        8,
+        default=1,
     ),
     "seed": IntegerParameter(
         "seed of the random numbers that make and choose layers", 0, default=1

@@ -223,7 +223,8 @@ class Pr(LiveRoutes):
             ],
             proxy_addresses.DIRECT,
             settings,
-            direct_first=settings.policy.dr_first and proxy.near(network.rule, network.t, parting),
+            direct_first=settings.policy.choice == proxy.DR_FIRST
+            and proxy.near(network.rule, network.t, parting),
         )
 
     def _refused(self, destination: int, now: float) -> Sequence[Action]:

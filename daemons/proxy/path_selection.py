@@ -4,8 +4,8 @@ A candidate path is DR's or one by way of a proxy; daemons/routing/proxy_address
 It is connected from an answer that says so until a failure is reported.  The source takes the
 cheapest connected path by `cost`, but stays on the current one unless another is cheaper by more
 than the usual variation of loads.  With `direct_first` it takes DR's path whenever that is
-connected.  With no path known to be connected, it takes the first that is not held down,
-unverified.
+connected, and with the rule SHORTER unless a connected path is shorter.  With no path known to be
+connected, it takes the first that is not held down, unverified.
 
 A path that breaks is held down for `hold_s`.  The time doubles, up to `most_hold_s`, if the path
 breaks again within that time after its release, as a flapping link does.
@@ -105,7 +105,7 @@ class Paths:
         self.node = node
         self.address = address
         self.candidates = {number: CandidatePath(number, hops) for hops, number in alternatives}
-        self.current = self.candidates[direct]
+        self.current = self._direct = self.candidates[direct]
         self.used_s = -inf
         self.refreshed_s = -inf
         self.changes = 0
@@ -187,6 +187,12 @@ class Paths:
         if self._first in usable:
             return self._first
         best = min(usable, key=lambda path: self._cost(path.hops, path.load or 0))
+        if (
+            self._settings.policy.choice == proxy.SHORTER
+            and self._direct in usable
+            and self._direct.hops == best.hops
+        ):
+            return self._direct
         limit = self._cost(best.hops, _with_margin(best.load or 0))
         if current.load is not None and self._cost(current.hops, current.load) <= limit:
             return current

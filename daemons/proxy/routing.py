@@ -44,13 +44,13 @@ class Policy(NamedTuple):
     least_level: least level h of the X(h) in which src and dst part.  2 is Algorithm 1; k is "at
         the top level only"; 1 also finds routes around a dead level-1 link.
     condition1: no proxies if src is near to dst (5.2, condition 1).
-    dr_first: if src is near to dst, no proxies unless DR's route is broken (5.4).
+    choice: rule of 5.4 for the choice among routes.
     """
 
     method: int
     least_level: int
     condition1: bool
-    dr_first: bool = False
+    choice: int = 0
 
 
 class Parting(NamedTuple):
@@ -230,8 +230,9 @@ def least_loaded_first(hops: int, load: int) -> int:
     return load << 16 | hops
 
 
-# choice rules of 5.4; DR_FIRST is SHORTEST with DR's route first
-SHORTEST, LEAST_LOADED, DR_FIRST = 0, 1, 2
+# choice rules of 5.4.  DR_FIRST and SHORTER are SHORTEST, but near pairs keep DR with DR_FIRST, and
+# with SHORTER all pairs keep it unless a route is shorter, as the title of Algorithm 1 says.
+SHORTEST, LEAST_LOADED, DR_FIRST, SHORTER = range(4)
 
 
 def cost_of(choice: int) -> RouteCost:
@@ -277,6 +278,14 @@ def greatest_load(tables: PathTables, pair: Parting, proxy: int, load: Sequence[
     return channels(tables, pair, proxy, fullest, load, 0)
 
 
+def weighed_load(
+    tables: PathTables, policy: Policy, pair: Parting, proxy: int, load: Sequence[int], dead: int
+) -> int:
+    """Return greatest_load(); with SHORTER 0 for DR's route if that is connected."""
+    worst = greatest_load(tables, pair, proxy, load)
+    return 0 if policy.choice == SHORTER and proxy < 0 and worst < dead else worst
+
+
 def outweighs_load(cost: RouteCost, length: int, dead: int) -> bool:
     """Return True if no channel is dead, and `length` hops beat any longer route."""
     return dead == NEVER and cost(length, dead) < cost(length + 1, 0)
@@ -286,7 +295,7 @@ def takes_direct(
     tables: PathTables, policy: Policy, pair: Parting, load: Sequence[int], dead: int
 ) -> bool:
     """Return True if DR's route is connected and `policy` prefers it."""
-    if not (policy.dr_first and near(tables.rule, tables.t, pair)):
+    if not (policy.choice == DR_FIRST and near(tables.rule, tables.t, pair)):
         return False
     return not len(load) or greatest_load(tables, pair, -1, load) < dead
 
@@ -307,7 +316,7 @@ def search(
 ) -> tuple[int, int]:
     """Return the cheapest connected route: its hops, and its proxy or -1 for DR's route.
 
-    DR's route wins ties.  Hops are -1 if no route is connected.
+    DR's route wins ties; with SHORTER it is as good as idle.  Hops are -1 if no route is connected.
 
     Args:
         tables: lengths of DR's paths.
@@ -330,7 +339,7 @@ def search(
         for index in range(routes):
             if lengths[index] == length:
                 proxy = proxy_of(tables, pair, links, index)
-                worst = greatest_load(tables, pair, proxy, load)
+                worst = weighed_load(tables, policy, pair, proxy, load, dead)
                 price = cost(length, worst)
                 if worst < dead and price < least:
                     least, cheapest = price, (length, proxy)
@@ -341,7 +350,7 @@ def search(
 def alternatives(tables: PathTables, policy: Policy, src: int, dst: int) -> list[tuple[int, int]]:
     """Return the routes that `policy` allows, as (hops, proxy), in its order on idle links.
 
-    The shortest come first; with `dr_first` and near servers, DR's, with proxy -1.
+    The shortest come first; with DR_FIRST and near servers, DR's, with proxy -1.
     """
     pair = parting(tables.t, src, dst)
     links = span(tables.rule, tables.t, policy, pair)
@@ -351,7 +360,7 @@ def alternatives(tables: PathTables, policy: Policy, src: int, dst: int) -> list
     routes = sorted(
         (hops(tables, pair, proxy), proxy) for proxy in [-1, *(c for c in tried if c >= 0)]
     )
-    first = policy.dr_first and near(tables.rule, tables.t, pair)
+    first = policy.choice == DR_FIRST and near(tables.rule, tables.t, pair)
     return sorted(routes, key=lambda route: route[1] != -1) if first else routes
 
 

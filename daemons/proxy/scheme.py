@@ -27,9 +27,10 @@ OWN = {
     "condition1": IntegerParameter.flag("1: no proxies if source and destination are near"),
     "choice": IntegerParameter(
         "0: the shortest path, then the least congested; 1: the least congested, then the "
-        "shortest; 2: as 0, but DR if source and destination are near and DR is connected",
+        "shortest; 2: as 0, but DR if source and destination are near and DR is connected; "
+        "3: as 0, but DR if no connected path is shorter",
         0,
-        2,
+        3,
         default=0,
     ),
     "refresh_ms": IntegerParameter(
@@ -69,10 +70,8 @@ OWN = {
 
 def policy(method: int, network: Ccrdn, options: Options) -> proxy.Policy:
     """Return the policy that these options set."""
-    dr_first = options["choice"] == proxy.DR_FIRST
-    return proxy.Policy(
-        method, options["level"] or network.k, bool(options["condition1"]), dr_first
-    )
+    level, condition1 = options["level"] or network.k, bool(options["condition1"])
+    return proxy.Policy(method, level, condition1, options["choice"])
 
 
 def settings(method: int, config: NodeConfig) -> ProbeSettings:

@@ -25,16 +25,16 @@ from weft.experiments.ccrdn.recursive import (
     TOPOLOGY,
     check,
     check_work,
-    least_level,
     networks,
     over_networks,
+    policy_of,
     routed,
     shortest,
     traffic,
     uniform,
 )
 from weft.experiments.engines import common_parameters as common
-from weft.experiments.engines.graph import METHODS, graph_of, policy
+from weft.experiments.engines.graph import METHODS, graph_of
 from weft.experiments.engines.loops import Tally
 from weft.experiments.engines.pairs import Pairs
 from weft.experiments.report.statistics import mean_and_error
@@ -119,8 +119,7 @@ def search_yield(run: Run, pairs: Pairs) -> dict[str, float]:
     Also the fraction of pairs that have a shorter proxy route.
     """
     net = graph_of(run)
-    name = parse(run.text("routing"))[0]
-    tries = policy(name, least_level=least_level(run), condition1=bool(run.integer("condition1")))
+    tries = policy_of(run, condition1=bool(run.integer("condition1")))
     # candidates, their squares, routes no longer than DR's, their squares, pairs with a shorter one
     means = net.survey(tries, pairs) / pairs.total
     errors = np.sqrt(np.maximum(0, means[[1, 3]] - means[[0, 2]] ** 2) / pairs.total)

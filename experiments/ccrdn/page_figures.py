@@ -13,6 +13,7 @@ from weft.experiments.runner.definition import Table
 from weft.topologies.core.grammar import parse
 
 SHORT = {"dcell": "D", "beta-dcell": "β", "ficonn": "F"}
+PROXIES = {"routing": "dr,pr-gp0,pr-gpi,pr-gpe"}
 SCHEMES = {"routing": "dr,pr-gp0,pr-gpi,pr-gpe,dfr,bfs"}
 CANDIDATES = {
     "candidates_per_pair": "candidates",
@@ -122,7 +123,7 @@ FIGURES = (
     PageFigure(
         "ccrdn_figures10_to_12",
         "flow_histogram",
-        {},
+        PROXIES,
         Curves(
             columns={"links_fraction": "directed links (fraction)"},
             x="flows_on_link",
@@ -134,7 +135,7 @@ FIGURES = (
     PageFigure(
         "ccrdn_figure13",
         "throughput",
-        {"traffic": "uniform:flows=10000000"},
+        {"traffic": "uniform:flows=10000000", **PROXIES},
         Bars(
             columns={"uat_bps": "(a) UAT over that of DR", "rat_bps": "(b) RAT over that of DR"},
             by=("routing", "network"),
@@ -152,7 +153,7 @@ FIGURES = (
     PageFigure(
         "ccrdn_figure14",
         "completion_time",
-        {"sharing": "max-min"},
+        {"sharing": "max-min", **PROXIES},
         Bars(
             columns={"completion_s": "completion time over that of DR"},
             by=("routing", "network"),

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from weft.daemons.core.scheme import options_of
 from weft.daemons.dfr import scheme as dfr
 from weft.daemons.proxy import scheme as proxy
-from weft.daemons.proxy.routing import LEAST_LOADED, SHORTEST, cost_of
+from weft.daemons.proxy.routing import LEAST_LOADED, SHORTEST, Policy, cost_of
 from weft.daemons.tar import scheme as tar
 from weft.experiments.engines.common_parameters import refuse_others
 from weft.experiments.engines.flow_placement import Placement
@@ -70,6 +70,18 @@ def options(routing: str) -> dict[str, int]:
     return options_of(name, OPTIONS.get(name, {}), texts)
 
 
+def choice_of(routing: str) -> int:
+    """Return the rule by which PR chooses among routes (CCRDN 5.4)."""
+    return options(routing).get("choice", SHORTEST)
+
+
+def policy_of(run: Run, *, condition1: bool = False) -> Policy:
+    """Return the routes that DR or PR tries; with `condition1`, as in CCRDN 5.2."""
+    routing = run.text("routing")
+    name, level, choice = parse(routing)[0], least_level(run), choice_of(routing)
+    return policy(name, least_level=level, condition1=condition1, choice=choice)
+
+
 def routing_of(text: str) -> None:
     """Raise ValueError unless the graph engine has the scheme `text`."""
     refuse_others(text, ROUTINGS, COMPILED_ONLY)
@@ -80,10 +92,10 @@ def routing_of(text: str) -> None:
 
 
 def route_of(text: str) -> None:
-    """Raise ValueError unless `text` is dr or a scheme of PR."""
+    """Raise ValueError unless `text` is dr or a scheme of PR that weighs length before load."""
     refuse_others(text, ("dr", *METHODS), COMPILED_ONLY)
-    if text not in ("dr", *METHODS):
-        raise ValueError(f"routing must be dr, {', '.join(METHODS)}, got {text}")
+    if parse(text)[0] not in ("dr", *METHODS) or choice_of(text) == LEAST_LOADED:
+        raise ValueError(f"routing must be dr, {', '.join(METHODS)} (no choice=1), got {text}")
 
 
 def check(run: Run, *, loads: bool = False) -> None:
@@ -100,7 +112,7 @@ def check(run: Run, *, loads: bool = False) -> None:
         raise ValueError(
             f"{run.experiment}: tar is for ficonn, whose servers have two ports; got {topology}"
         )
-    if name in METHODS and options(routing)["choice"] == LEAST_LOADED and not loads:
+    if choice_of(routing) == LEAST_LOADED and not loads:
         raise ValueError(
             f"{run.experiment}: choice=1 weighs the flows on links, which this experiment "
             "does not count"
@@ -157,11 +169,13 @@ TOPOLOGY = Spec(
 )
 ROUTING = Spec(
     "routing scheme",
-    form="dr, pr-gp0, pr-gpi, pr-gpe (with :choice=0|1|2), dfr:b=B,retry=R,ttl=T,nearest=0|1, "
+    form="dr, pr-gp0, pr-gpi, pr-gpe (with :choice=0|1|2|3), dfr:b=B,retry=R,ttl=T,nearest=0|1, "
     "tar:relay=0|1|2,virtual=0|1,shuffled=0|1 (ficonn) or bfs (shortest paths)",
     check=routing_of,
 )
-ROUTES = Spec("routing scheme", form="dr, pr-gp0, pr-gpi or pr-gpe", check=route_of)
+ROUTES = Spec(
+    "routing scheme", form="dr, pr-gp0, pr-gpi or pr-gpe (with :choice=0|2|3)", check=route_of
+)
 
 
 def traffic(run: Run, spec: str) -> Pairs:
@@ -210,8 +224,8 @@ def routed(
         return net.probe(flows, dead, rules)
     if name == "bfs":
         raise ValueError(f"{run.experiment}: bfs finds lengths only")
-    choice = options(routing).get("choice", SHORTEST)
-    tries = policy(name, least_level=least_level(run), condition1=condition1, choice=choice)
+    choice = choice_of(routing)
+    tries = policy_of(run, condition1=condition1)
     balanced = loads and name != "dr"
     return net.route(tries, flows, dead, loads=loads, balanced=balanced, cost=cost_of(choice))
 

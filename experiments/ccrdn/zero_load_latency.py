@@ -22,9 +22,9 @@ import numpy as np
 from weft.daemons.proxy.routing import parting, route, search, shortest_first
 from weft.daemons.routing.path_tables import tabulate
 from weft.experiments.ccrdn import columns
-from weft.experiments.ccrdn.recursive import ROUTES, TOPOLOGY, check, least_level, routed, uniform
+from weft.experiments.ccrdn.recursive import ROUTES, TOPOLOGY, check, policy_of, routed, uniform
 from weft.experiments.engines import common_parameters as common
-from weft.experiments.engines.graph import Graph, graph_of, policy
+from weft.experiments.engines.graph import Graph, graph_of
 from weft.experiments.engines.pairs import Pairs, pair
 from weft.experiments.report.panels import Bars
 from weft.experiments.runner.definition import Experiment, Result, Run
@@ -92,7 +92,7 @@ def measure(run: Run) -> Result:
 def seconds_compiled(run: Run, pairs: Pairs) -> float:
     """Return the CPU time (s) that the graph engine takes for `pairs`."""
     net = Graph(graph_of(run).network, threads=1)
-    tries = policy(run.text("routing"), least_level=least_level(run))
+    tries = policy_of(run)
     net.route(tries, pairs._replace(total=100), loads=True)  # fills tables and compiles
     rounds = []
     for _ in range(ROUNDS):
@@ -105,7 +105,7 @@ def seconds_compiled(run: Run, pairs: Pairs) -> float:
 def seconds_python(run: Run, pairs: Pairs) -> float:
     """Return the CPU time (s) that the daemons' Python functions take for `pairs`."""
     network = graph_of(run).network
-    tries = policy(run.text("routing"), least_level=least_level(run))
+    tries = policy_of(run)
     table = tabulate(network.rule, network.t, min(1, len(network.t) - 1))
     with np.errstate(over="ignore"):  # of unsigned words
         ends = [tuple(map(int, pair(pairs, index))) for index in range(pairs.total)]

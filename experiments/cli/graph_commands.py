@@ -86,12 +86,16 @@ def list_all(arguments: Namespace) -> int:
             print_section(title, SECTIONS[title][0], section_entries(title))
         return 0
     entries = section_entries("networks") + section_entries("schemes")
-    named = {entry["name"]: entry for entry in entries}
-    if arguments.what not in named:
-        names = [*SECTIONS, *named]
-        raise ValueError(unknown("kind, network or scheme", arguments.what, names))
-    print_one(named[arguments.what])
+    named = {name_of(entry["name"]): entry for entry in entries}
+    if (name := name_of(arguments.what)) not in named:
+        raise ValueError(unknown("kind, network or scheme", name, [*SECTIONS, *named]))
+    print_one(named[name])
     return 0
+
+
+def name_of(spec: str) -> str:
+    """Return the name alone of a spec of a network or scheme, such as planes:k=4,of=star:n=3."""
+    return spec.partition(":")[0]
 
 
 def section_entries(title: str) -> list[dict[str, Any]]:

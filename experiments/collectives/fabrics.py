@@ -14,16 +14,18 @@ failed links from the beginning, or never do (silent).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from statistics import mean
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.random import Generator
 
 from weft.experiments.collectives import equal_cost, replays
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines import workloads
-from weft.experiments.engines.arrays import Ints
+from weft.experiments.engines.arrays import Floats, Ints
 from weft.experiments.fatpaths import (
     achievable_throughput,
     fatpaths_vs_fattree,
@@ -72,6 +74,7 @@ COLUMNS = {
         "load that fills a link under Valiant's routing; null if not all routers have hosts"
     ),
 }
+ANNOUNCED, SILENT = "announced", "silent"
 LAYERS = "fatpaths:trigger=cut,start=random"
 # those of 256 ranks, but for Xpander, which is much like Jellyfish; and a Slim Fly whose hosts cost
 # as much
@@ -79,6 +82,16 @@ NETWORKS = (
     "slimfly:q=5,p=4",
     *(spec for spec in equal_cost.one_of_each(256) if not spec.startswith("xpander")),
 )
+# of about 10,000 hosts, for 1650 to 1683 USD each; the spines of a Clos would need 300 ports
+LARGE_LOW = (
+    *("slimfly:q=19,p=15", "polarfly:q=25,p=15", "dragonfly:p=9,a=14,h=6,palm=0"),
+    *("hyperx:l=3,s=9,p=13", "jellyfish:n=722,r=25,p=15,seed=1"),
+)
+LARGE_TREES = ("fattree:k=28,oversubscription=2",)
+# so that a run takes a minute or two: flows half as large as elsewhere, a tenth of the time
+SHORT_S = 0.001
+SHORT: Where = {"seconds": SHORT_S, "sizes": "web-search:most_bytes=250000"}
+GRAPHS = tuple(f"jellyfish:n=64,r=7,p=4,seed={seed}" for seed in range(2, 11))
 CARRIED = {"uniform": 0.4, "worst": 0.2}  # loads that the best choices of all networks carry
 # labels of layers by when a flow takes another one
 WAYS_OF_LAYERS = {
@@ -95,17 +108,46 @@ FROM_LOW_TO_HIGH: Mapping[str, tuple[float, ...]] = {
     "uniform": (0.2, 0.4, 0.6, 0.8),
     "worst": (0.1, 0.2, 0.4, 0.6),
 }
+REPS: Where = {"scheme": LAYERS, "transport": "ndp:choice=reps"}
 SWEPT: tuple[Where, ...] = (
     {"scheme": ("ecmp", "valiant", "ugal"), "transport": "ndp"},
-    {"scheme": LAYERS, "transport": "ndp:choice=reps"},
+    REPS,
 )
 SWEPT_NETWORKS = ("slimfly:q=5,p=4", "dragonfly:p=4,a=4,h=4,palm=0", "clos:n=8,r=32,m=8")
+INCAST: Where = {
+    **{"traffic": "incast:senders=64", "sizes": "fixed:bytes=89360", "load_fraction": 0}
+}
+TREES = ("clos:n=8,r=32,m=8", "fattree:k=8,oversubscription=2")
+
+
+def best_and_ecmp(networks: tuple[str, ...], trees: tuple[str, ...]) -> tuple[Where, ...]:
+    """Return the choices ECMP, layers with REPS, and UGAL or on trees DRILL."""
+    return (
+        {"topology": networks, "scheme": ("ecmp", "ugal"), "transport": "ndp"},
+        {"topology": trees, "scheme": ("ecmp", "drill"), "transport": "ndp"},
+        {"topology": (*networks, *trees), **REPS},
+    )
+
+
+LOW = tuple(spec for spec in NETWORKS if spec not in TREES)
+FEW = best_and_ecmp(LOW, TREES)
+WITHOUT_REPS: Where = {"scheme": LAYERS, "transport": "ndp"}
+FAILING: tuple[Where, ...] = (*FEW, WITHOUT_REPS)
+SILENT_LINKS: Where = {"failed_fraction": 0.01, "failure": SILENT}
 SWEEPS = (
-    Sweep("fabrics", {"traffic": "uniform", "load_fraction": CARRIED["uniform"]}, 10),
     *(
-        Sweep("fabrics", {"traffic": name, "load_fraction": load, **further})
-        for further in ({}, BY_FLOW, {"failed_fraction": 0.05})
-        for name, load in CARRIED.items()
+        Sweep("fabrics", {"traffic": name, "load_fraction": load, **further}, number)
+        for further, *seeds in (
+            ({}, 10, 3),
+            ({"scheme": "ecmp", "transport": "ndp"}, 10, 10),
+            (BY_FLOW, 3, 3),
+            ({"failed_fraction": 0.05}, 3, 3),
+            *(({**choice, **SILENT_LINKS}, 3, 3) for choice in FAILING),
+            *(({**choice, "topology": GRAPHS}, 1, 1) for choice in (FEW[0], FEW[2])),
+            *(({**choice, **SHORT}, 3, 3) for choice in FEW),
+            *(({**choice, **SHORT}, 1, 1) for choice in best_and_ecmp(LARGE_LOW, LARGE_TREES)),
+        )
+        for (name, load), number in zip(CARRIED.items(), seeds, strict=True)
     ),
     Sweep("fabrics", {"traffic": "skewed", "load_fraction": 0.2}),
     *(
@@ -118,54 +160,68 @@ SWEEPS = (
         for choice in SWEPT
     ),
     Sweep("fabrics", {"traffic": "all-to-all", "sizes": "fixed:bytes=8936", "load_fraction": 0}),
+    *(Sweep("fabrics", {**choice, **INCAST}) for choice in FEW),
 )
-OPEN: Row = {"load_fraction": 0.4, "traffic": "uniform", "failed_fraction": 0.0, "carrier": "NDP"}
+OPEN: Row = {
+    **{"load_fraction": 0.4, "traffic": "uniform", "failed_fraction": 0.0, "carrier": "NDP"},
+    **{"failure": ANNOUNCED, "seconds": 0.01, "is_large": False},
+}
 WORST: Row = {**OPEN, "load_fraction": 0.2, "traffic": "worst"}
+OF_LARGE: Row = {"seconds": SHORT_S, "is_large": True}
 LINES: Mapping[str, Row] = {
     "random pairs, load 0.4": OPEN,
+    "... 10,000 hosts": {**OPEN, **OF_LARGE},
     "... 5 % of links failed": {**OPEN, "failed_fraction": 0.05},
     "... by DCTCP": {**OPEN, "carrier": "TCP"},
     "worst pairs, load 0.2": WORST,
+    "...  10,000 hosts": {**WORST, **OF_LARGE},
     "...  5 % of links failed": {**WORST, "failed_fraction": 0.05},
     "...  by DCTCP": {**WORST, "carrier": "TCP"},
     "skewed pairs, load 0.2": {**WORST, "traffic": "skewed"},
     "all to all at once": {**OPEN, "traffic": "all-to-all", "load_fraction": 0.0},
 }
 LEAST_LINES = 4  # of a map
+EVERY_PAIR = ("uniform", "all-to-all")
 OWN_PATTERNS = ("uniform", "worst", "skewed")
-ANNOUNCED, SILENT = "announced", "silent"
 GRACE = 4  # times `seconds`, in which flows may end
 MOST_FRAMES = 10**7
 
 
 class SentPairs(NamedTuple):
-    """Pairs of hosts, shape (pairs, 2), and the most of them that one host sends or receives."""
+    """Pairs of hosts, numbered from 0, and the most of them that one host sends or receives.
 
-    pairs: Ints
+    ends: returns the sources and destinations of the pairs with such numbers.
+    """
+
+    total: int
     most: int
+    ends: Callable[[Ints], tuple[Ints, Ints]]
 
     @property
     def busy_hosts(self) -> float:
         """Return how many hosts' links the pairs fill, if they fill that of the busiest host."""
-        return len(self.pairs) / self.most
+        return self.total / self.most
 
 
 def pattern_of(run: Run, topology: Topology) -> SentPairs:
     """Return who sends to whom, the same for every scheme; ValueError without such pairs."""
     name, rng = run.text("traffic"), np.random.default_rng([run.seed, 1])
-    if name == "uniform":
-        listed = workloads.all_to_all(topology.servers)
-    elif name == "skewed":
-        listed = fatpaths_vs_fattree.skewed(topology)
-    elif name == "worst":
-        hosts, graph = fatpaths_vs_fattree.hosts_of_routers(topology), RouterGraph.of(topology)
-        to = achievable_throughput.worst_case(graph, rng) + topology.servers
-        groups = [hosts[router] for router in (graph.endpoints + topology.servers).tolist()]
-        listed = fatpaths_vs_fattree.paired(groups, [hosts[router] for router in to.tolist()])
-    else:
-        listed = workloads.pairs(name, topology.servers, rng)
-    pairs = np.array(listed, dtype=np.int64)
-    return SentPairs(pairs, max(np.bincount(end).max() for end in pairs.T))
+    if name in EVERY_PAIR:
+        all_hosts = topology.servers  # 10,000 have too many pairs to list
+        ends = partial(workloads.in_turn, all_hosts)
+        return SentPairs(all_hosts * (all_hosts - 1), all_hosts - 1, ends)
+    src, dst = np.array(listed_pairs(name, topology, rng), dtype=np.int64).T
+    most = max(np.bincount(src).max(), np.bincount(dst).max())
+    return SentPairs(len(src), int(most), lambda number: (src[number], dst[number]))
+
+
+def listed_pairs(name: str, topology: Topology, rng: Generator) -> list[tuple[int, int]]:
+    """Return the pairs of a pattern of few pairs."""
+    if name == "skewed":
+        return fatpaths_vs_fattree.skewed(topology)
+    if name == "worst":
+        return fatpaths_vs_fattree.worst(topology, rng)
+    return workloads.pairs(name, topology.servers, rng)
 
 
 def payload_bytes(run: Run) -> int:
@@ -184,13 +240,13 @@ def flows_of(run: Run, pattern: SentPairs) -> PacketFlows:
     """Return the flows of `run`, the same for every scheme."""
     rng, load = np.random.default_rng([run.seed, 2]), run.number("load_fraction")
     sizes, seconds = workloads.sizes(run.text("sizes")), run.number("seconds")
-    chosen, start_s = np.arange(len(pattern.pairs)), np.zeros(len(pattern.pairs))
     if load:
         per_s = load * pattern.busy_hosts * payload_bps(run) / (8 * sizes.mean_bytes)
         start_s = np.sort(seconds * rng.random(max(1, rng.poisson(per_s * seconds))))
-        chosen = rng.integers(len(pattern.pairs), size=len(start_s))
-    src, dst = pattern.pairs[chosen].T
-    return PacketFlows(start_s, src, dst, sizes.draw(rng, len(chosen)))
+        chosen = rng.integers(pattern.total, size=len(start_s))
+    else:
+        chosen, start_s = np.arange(pattern.total), np.zeros(pattern.total)
+    return PacketFlows(start_s, *pattern.ends(chosen), sizes.draw(rng, len(chosen)))
 
 
 def simulation(run: Run, topology: Topology, flows: PacketFlows) -> Simulation:
@@ -335,14 +391,26 @@ def router_of_hosts(topology: Topology) -> Ints:
     return routers
 
 
+def between_routers(run: Run, graph: RouterGraph) -> Floats:
+    """Return the traffic between any two routers if the busiest hosts' links are full."""
+    pattern, routers = pattern_of(run, run.topology), graph.routers
+    if run.text("traffic") in EVERY_PAIR:
+        counts = np.multiply.outer(graph.hosts, graph.hosts)
+    else:
+        src, dst = map(router_of_hosts(run.topology).take, pattern.ends(np.arange(pattern.total)))
+        counts = np.bincount(src * routers + dst, minlength=routers**2).reshape(routers, routers)
+    np.fill_diagonal(counts, 0)
+    # a sum over pairs, whose last bits are those of published rows
+    sums = np.cumsum(np.full(counts.max(), 1 / pattern.most))
+    traffic: Floats = np.append(0.0, sums)[counts]
+    return traffic
+
+
 def bounds(run: Run) -> Mapping[str, Value]:
     """Return the loads that fill a link on paths of equal shares, of those that know failures."""
     topology = run.topology
-    pattern, router = pattern_of(run, topology), router_of_hosts(topology)
     graph = RouterGraph.of(fail_links(topology, failed(run, topology)))
-    traffic = np.zeros((graph.routers, graph.routers))
-    np.add.at(traffic, tuple(router[pattern.pairs].T), 1 / pattern.most)
-    np.fill_diagonal(traffic, 0)
+    traffic = between_routers(run, graph)
     loads = {"shortest": achievable_throughput.shortest_load(graph, traffic)}
     if graph.hosts.all() and graph.routers > 2:
         # by way of each router but the ends, as weft's switches do
@@ -362,7 +430,7 @@ def check(run: Run) -> None:
     transports.check(run)
     replays.check(run, topology)
     pattern, sizes = pattern_of(run, topology), workloads.sizes(run.text("sizes"))
-    payload = len(pattern.pairs) * sizes.mean_bytes
+    payload = pattern.total * sizes.mean_bytes
     if load := run.number("load_fraction"):
         payload = load * pattern.busy_hosts * payload_bps(run) * run.number("seconds") / 8
     frames = max(payload, max(sizes.bytes_)) / payload_bytes(run)
@@ -398,8 +466,9 @@ def marked(table: Table) -> list[Row]:
         way = WAYS_OF_LAYERS.get(str(row["scheme"]), style.scheme(name).label)
         way = way + "+REPS" if "reps" in transport else way
         carrier = "TCP" if transport.startswith("tcp") else "NDP"
-        about = {"family": equal_cost.family(row), "carrier": carrier, "way": way}
+        about: Row = {"family": equal_cost.family(row), "carrier": carrier, "way": way}
         about["network"] = table_iv.label(str(row["topology"]))
+        about["is_large"] = row["topology"] in (*LARGE_LOW, *LARGE_TREES)
         time = row["p99_ms"] if row["load_fraction"] else 1 / number_of(row, "accepted_fraction")
         rows.append(row | about | {"time": time})
     return rows
@@ -412,7 +481,8 @@ def beside_fastest(table: Table) -> dict[str, list[Row]]:
     flows ended, over that of the fastest family.
     """
     lines: dict[str, list[Row]] = {}
-    rows = [row for row in marked(table) if row["topology"] in NETWORKS]
+    studied = (*NETWORKS, *LARGE_LOW, *LARGE_TREES)
+    rows = [row for row in marked(table) if row["topology"] in studied]
     for title, where in LINES.items():
         best: dict[Value, tuple[float, Value]] = {}
         for (family, way), own in grouped(select(rows, **where), ("family", "way")).items():
@@ -439,7 +509,7 @@ def draw_map(lines: Mapping[str, Sequence[Row]], figure: Figure) -> None:
     )
 
 
-FACET = ("traffic", "failed_fraction", "failure", "sizes", "carrier")
+FACET = ("traffic", "failed_fraction", "failure", "sizes", "seconds", "carrier")
 
 
 def of_several_loads(table: Table) -> list[Row]:
@@ -472,7 +542,7 @@ BARS_AND_CURVES = Stack(
 def draw(table: Table, figure: Figure) -> None:
     """Draw a map of traffics, curves by load, or bars: what the rows are enough for."""
     usual = {key: only for key, (only, *more) in EXPERIMENT.sweep.items() if not more}
-    of_lines = ("load_fraction", "failed_fraction", "sizes")
+    of_lines = ("load_fraction", "failed_fraction", "failure", "sizes", "seconds")
     study = select(table, **{key: usual[key] for key in usual if key not in of_lines})
     lines = beside_fastest(study)
     if len(lines) >= LEAST_LINES:

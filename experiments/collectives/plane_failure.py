@@ -25,7 +25,7 @@ from weft.experiments.fatpaths.layered_network import KERNEL_FRAME_BYTES
 from weft.experiments.report.claims import Sweep
 from weft.experiments.report.panels import numbers
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
-from weft.experiments.runner.parameters import Integer, Number, Word
+from weft.experiments.runner.parameters import Integer, Word
 from weft.experiments.runner.rows import grouped
 from weft.testbed.packets.forwarding import check_forwarding
 from weft.testbed.packets.simulation import Fault, PacketFlows, SimulatedFlows, Simulation
@@ -235,7 +235,7 @@ EXPERIMENT = Experiment(
         "failure": Word(
             "whether hosts and switches know of it", words=(NONE, ANNOUNCED, SILENT)
         ).over(NONE, ANNOUNCED, SILENT),
-        "fails_ms": Number("time of the failure", unit="ms", least=1, most=1000).over(2),
+        "fails_ms": Integer("time of the failure", unit="ms", least=1, most=1000).over(2),
         "size_bytes": Integer("payload of a flow", unit="bytes", least=1, most=10**9).over(10**8),
         "host_mbps": Integer("rate of a host", unit="Mbit/s", least=1, most=10**6).over(80_000),
         "frame_bytes": KERNEL_FRAME_BYTES.over(9000),

@@ -21,7 +21,6 @@ import numpy as np
 
 from weft.daemons.dfr.routing import FIELDS, Dfr
 from weft.daemons.proxy.routing import (
-    DR_FIRST,
     GP_0,
     GP_E,
     GP_I,
@@ -95,7 +94,7 @@ def policy(
         return Policy(GP_E, NOWHERE, False)
     if routing not in METHODS:
         raise ValueError(unknown("proxy scheme", routing, ["dr", *METHODS]))
-    return Policy(METHODS[routing], least_level, condition1, choice == DR_FIRST)
+    return Policy(METHODS[routing], least_level, condition1, choice)
 
 
 def graph_of(run: Run) -> Graph:

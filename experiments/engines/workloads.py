@@ -97,7 +97,14 @@ def incast(rng: Generator, hosts: int, senders: int) -> list[tuple[int, int]]:
 
 def all_to_all(hosts: int) -> list[tuple[int, int]]:
     """Return all pairs, ordered so that hosts take turns."""
-    return [(src, (src + step) % hosts) for step in range(1, hosts) for src in range(hosts)]
+    src, dst = in_turn(hosts, np.arange(hosts * (hosts - 1)))
+    return list(zip(src.tolist(), dst.tolist(), strict=True))
+
+
+def in_turn(hosts: int, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the sources and destinations of the pairs of all_to_all() with such numbers."""
+    turn, src = np.divmod(numbers, hosts)
+    return src, (src + turn + 1) % hosts
 
 
 def uniform(rng: Generator, hosts: int) -> list[tuple[int, int]]:

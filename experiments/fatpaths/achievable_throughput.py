@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from weft.daemons.core.compiled import compiled
 from weft.daemons.fatpaths import trees
 from weft.daemons.fatpaths.layers import RouterArrays, path
+from weft.daemons.fatpaths.scheme import MOST_UNCOMPILED
 from weft.experiments.engines.arrays import Floats, Ints
 from weft.experiments.fatpaths.router_graph import RouterGraph
 
@@ -75,7 +76,9 @@ def worst_case(graph: RouterGraph, rng: Generator) -> Ints:
     far = graph.distance[np.ix_(among, among)].astype(np.float64)
     cost = -far + rng.random(far.shape) / (2 * len(among))
     np.fill_diagonal(cost, far.size)
-    return among[compiled(assignment)(cost)]
+    # of few routers it is there before a compiler is
+    solve = assignment if len(among) <= MOST_UNCOMPILED else compiled(assignment)
+    return among[solve(cost)]
 
 
 def worst_case_demands(

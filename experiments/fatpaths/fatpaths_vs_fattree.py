@@ -30,6 +30,8 @@ from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.arrays import Floats
 from weft.experiments.engines.workloads import mapped
 from weft.experiments.fatpaths import columns, flow_times, layered_network, table_iv, transports
+from weft.experiments.fatpaths.achievable_throughput import worst_case
+from weft.experiments.fatpaths.router_graph import RouterGraph
 from weft.experiments.fatpaths.table_iv import looks
 from weft.experiments.fatpaths.topology_cost import PRICES, of_a_host
 from weft.experiments.fatpaths.transports import Carriage, Load
@@ -96,6 +98,17 @@ def skewed(topology: Topology) -> list[tuple[int, int]]:
     groups = list(hosts_of_routers(topology).values())
     half = len(groups) // 2
     return paired(groups, groups[half:] + groups[:half])
+
+
+def worst(topology: Topology, rng: np.random.Generator) -> list[tuple[int, int]]:
+    """Return pairs such that all hosts of a router send to those of another, drawn with `rng`.
+
+    They are so matched that distances sum to the most (achievable_throughput.worst_case).
+    """
+    hosts, graph = hosts_of_routers(topology), RouterGraph.of(topology)
+    to = worst_case(graph, rng) + topology.servers
+    groups = [hosts[router] for router in (graph.endpoints + topology.servers).tolist()]
+    return paired(groups, [hosts[router] for router in to.tolist()])
 
 
 def loads(run: Run, topology: Topology) -> list[Load]:

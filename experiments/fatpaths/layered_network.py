@@ -94,11 +94,16 @@ def payload_bps(run: Run) -> float:
     return run.integer("rate_mbps") * Mbps * (1 - HEADER_BYTES / run.integer("frame_bytes"))
 
 
+def seeded(text: str, seed: int) -> str:
+    """Return the scheme `text` with the layers of a run's seed, unless it names its own."""
+    name, options = parse(text)
+    own = {"seed": str(1 + seed)} if "seed" in registry.find(name).parameters else {}
+    return unparse(name, {**own, **options})
+
+
 def scheme_of(run: Run) -> str:
     """Return the scheme of `run` with FatPaths' seed, and the threshold of marks."""
-    name, options = parse(run.text("scheme"))
-    if "seed" in registry.find(name).parameters:
-        options = {"seed": str(1 + run.seed), **options}
+    name, options = parse(seeded(run.text("scheme"), run.seed))
     if ecn := run.integer("ecn_packets"):
         options = {"ecn": str(ecn), **options}
     return unparse(name, options)
@@ -109,11 +114,15 @@ def brought_up(run: Run) -> Iterator[RunningNetwork]:
     """Bring up the network of `run` with its scheme for the length of a `with`."""
     link = replace(common.link(run), mtu_bytes=run.integer("frame_bytes") - ETHERNET_BYTES)
     spec = scheme_of(run)
-    rule = balancing(registry.scheme(spec)[0], spec, delayed=False)
     with running(run.topology, link, spec, packed=PROCESSES) as network:
-        with DataPlane.open(network) as plane:
-            plane.set_scheme(rule, seed=run.seed)
+        seed_switches(network, spec, run.seed)
         yield network
+
+
+def seed_switches(network: RunningNetwork, spec: str, seed: int) -> None:
+    """Draw the seeds of the switches' choices under the scheme `spec` from `seed`."""
+    with DataPlane.open(network) as plane:
+        plane.set_scheme(balancing(registry.scheme(spec)[0], spec, delayed=False), seed=seed)
 
 
 def check(run: Run) -> None:

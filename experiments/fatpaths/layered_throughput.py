@@ -43,6 +43,7 @@ from weft.topologies.core.topology import Topology
 YEN, YENS_LAYERS = "k-shortest", "k-shortest-layers"
 CONSTRUCTIONS = {YENS_LAYERS if name == YEN else name: name for name in construction.CONSTRUCTIONS}
 SCHEMES = ("minimal", "valiant", YEN, *CONSTRUCTIONS)
+SWEPT = [name for name in SCHEMES if not name.startswith("lnmp")]  # layer_paths has those
 BOUNDS = ("none", "short", "flow")
 SETTINGS = ("layers", "rho", "paths", "extra_links")
 THREE = 3  # disjoint paths of a pair
@@ -210,7 +211,7 @@ EXPERIMENT = Experiment(
             *("slimfly:q=5,p=4", "slimfly:q=7,p=6", "dragonfly:p=2,palm=0", "hyperx:l=2,s=5,p=4"),
             *("xpander:r=7,l=7,p=4,seed=1", "jellyfish:n=50,r=7,p=4,seed=1", "fattree:k=8"),
         ),
-        "scheme": Word("where paths come from", words=SCHEMES).over(*SCHEMES),
+        "scheme": Word("where paths come from", words=SCHEMES).over(*SWEPT),
         "layers": Integer("n, layer 0 counted", unit="layers", least=1, most=63).over(9),
         "rho": Number(
             "links of a random layer; 0: the best measured",

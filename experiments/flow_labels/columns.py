@@ -11,12 +11,16 @@ FLOW_LABELS = {
     "stopped_flows": "flows that received nothing new in the second half of the counted time",
     "still_ms": "list: longest time without new data, of every flow",
     "longest_still_ms": "the longest of these",
-    "new_labels": "labels in arrived packets of data beside each flow's first; 0 over IPv4",
+    "new_labels": "labels in arrived packets of data beside each flow's first; 0 over IPv4; not "
+    "on the engine packet",
+    "layer_draws": "draws of another layer for a flow, by the program of the hosts; null without",
+    "detoured_packets": "packets that switches sent to a detour, by their program; null without",
     "timeout_rehashes": "new hashes after a retransmission timeout (TcpTimeoutRehash); "
     "IPv4 does not carry them",
     "duplicate_rehashes": "new hashes of receivers that got data twice (TcpDuplicateDataRehash)",
     "plb_rehashes": "new hashes after rounds with marks (TCPPLBRehash)",
     "timeouts": "expiries of the retransmission timer",
-    "marked_fraction": "segments that were delivered with a mark, of all sent",
+    "marked_fraction": "segments that were delivered with a mark, of all sent; not on the engine "
+    "packet",
     "retransmitted_fraction": "segments that were sent again, of all sent",
 }

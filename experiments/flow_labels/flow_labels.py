@@ -1,46 +1,63 @@
-"""Goodput of Linux' TCP when flows collide or links die silently, with flow labels drawn again.
+"""Goodput of Linux' TCP when flows collide or links die silently, by how paths are chosen.
 
-Every host sends endless flows over DCTCP to another one, a random permutation.  After `before_s`
-links fail silently: they lose all packets, and no switch notices.  Flows are counted from then on,
-for `after_s`.  Nothing of the kernel is modified; switches forward by its multipath routes, and a
-program marks packets at long queues.  `way` is how a flow's path is chosen:
+Every host sends endless flows over DCTCP to another one.  After `before_s` links fail silently:
+they lose all packets.  Flows are counted from then on, for `after_s`.  Nothing of the kernel is
+modified; a program marks packets at long queues.  `way` is how a flow's path is chosen:
 
 ports    ECMP over IPv4, by addresses and ports (fib_multipath_hash_policy=1)
 label    ECMP over IPv6, by addresses and flow label, which stays (txrehash=0)
 prr      the same, with a new label after each retransmission timeout, Linux' default
 plb      prr, and a new label after rounds with many marks (tcp_plb_enabled=1)
 letflow  the switches' program over IPv4: another port after a gap
+ugal     the switches' program: a flowlet takes a shortest path or a random detour
+layers   FatPaths: the hosts' program gives a flow another layer after a cut of its window
+gaps     ... after a gap;  in-trees: other layers
+flowcut  ... when all that the flow has sent is acknowledged
+presto   ... after 64 kB, the next one
+SCHEME   any other scheme with a data plane, as it is: its daemons find what has failed
+
+Under a word no switch notices a failure.  On the engine `packet` TCP and switches are simulated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from weft.daemons.core import registry
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.kernel_run import PAYLOAD_FRACTION, running
 from weft.experiments.engines.workloads import endless, pairs
-from weft.experiments.fatpaths.layered_network import ECN_PACKETS, PATTERN
-from weft.experiments.flow_labels import columns
-from weft.experiments.report.panels import Bars
+from weft.experiments.fatpaths import fatpaths_vs_fattree, layered_network
+from weft.experiments.fatpaths.layered_network import ECN_PACKETS
+from weft.experiments.flow_labels import columns, maps
 from weft.experiments.runner.definition import Experiment, Result, Row, Run
-from weft.experiments.runner.parameters import Integer, Word
-from weft.testbed.data_plane import marks
-from weft.testbed.data_plane.data_plane import DataPlane
+from weft.experiments.runner.parameters import Integer, Spec
+from weft.testbed.data_plane import layer_program, marks
+from weft.testbed.data_plane.data_plane import DataPlane, program_of
 from weft.testbed.linux import clock
 from weft.testbed.measure.fidelity import Fidelity
-from weft.testbed.measure.flow_labels import LabelCapture
+from weft.testbed.measure.flow_labels import READ_S, LabelCapture
 from weft.testbed.network.network import RunningNetwork
+from weft.testbed.packets.simulation import Fault, PacketFlows, SimulatedFlows, Simulation
+from weft.testbed.packets.switching import Switching
+from weft.testbed.packets.transport import transport
 from weft.testbed.traffic import flows, tcp
 from weft.testbed.traffic.flows import FlowOptions, FlowResults
 from weft.topologies.core.address import IPV4, IPV6
+from weft.topologies.core.grammar import parse, unknown, unparse
 from weft.topologies.core.topology import Topology
 
-GAP_US = 500  # of LetFlow, as in fatpaths_fct
+GAP_US = 500  # silence that ends a flowlet, as in fatpaths_fct
 LINUX_ROUNDS = 12
+DEAF = "dead=100"  # daemons miss 100 hellos, 3 s, before they find a neighbour dead
+PROCESSES = 2  # that the daemons share
+WORST = "worst"
+DRAWS = ("gaps", "cuts", "echoes", "errors", "drains", "cells")  # of LayerCounts
 REHASHES = {
     "timeout_rehashes": "TcpTimeoutRehash",
     "duplicate_rehashes": "TcpDuplicateDataRehash",
@@ -49,16 +66,23 @@ REHASHES = {
 
 
 class Way(NamedTuple):
-    """Sysctls of hosts and program of switches by which paths are chosen.
+    """Sysctls of hosts, daemons and programs by which paths are chosen.
 
     ipv6: flows are of IPv6.
     sysctls: of hosts.
-    balancing: the scheme of the switches' program; "" without one.
+    balancing: the scheme of the switches' program beside fixed routes; "" without one.
+    scheme: with daemons and data plane; "" for fixed routes.
     """
 
     ipv6: bool
     sysctls: dict[str, str]
     balancing: str = ""
+    scheme: str = ""
+
+
+def layers(options: str) -> Way:
+    """Return the way of FatPaths' layers, whose flows begin in a random one."""
+    return Way(False, {}, scheme=f"fatpaths:{options},start=random,{DEAF}")
 
 
 WAYS = {
@@ -67,20 +91,55 @@ WAYS = {
     "prr": Way(True, {}),
     "plb": Way(True, {"ipv4/tcp_plb_enabled": "1"}),
     "letflow": Way(False, {}, f"letflow:gap_us={GAP_US}"),
+    "ugal": Way(False, {}, scheme=f"ugal:gap_us={GAP_US},{DEAF}"),
+    "layers": layers("trigger=cut"),
+    "in-trees": layers("construction=intree,trigger=cut"),
+    "gaps": layers(f"trigger=gap,gap_us={GAP_US}"),
+    "flowcut": layers("trigger=drained"),
+    "presto": layers("trigger=bytes,choice=turn"),
 }
 
 
+def way_of(run: Run) -> Way:
+    """Return how flows of `run` choose paths, with layers of its seed."""
+    text = run.text("way")
+    way = WAYS.get(text, Way(False, {}, scheme=text))
+    return way._replace(scheme=layered_network.seeded(way.scheme, run.seed) if way.scheme else "")
+
+
+def check_way(text: str) -> None:
+    """Raise ValueError unless `text` is a word of WAYS or a scheme with a data plane."""
+    if text not in WAYS:
+        if parse(text)[0] not in registry.schemes():
+            raise ValueError(unknown("way", parse(text)[0], {*WAYS, *registry.with_data_plane()}))
+        layered_network.check_scheme(text)
+
+
+def pairs_of(run: Run, topology: Topology) -> list[tuple[int, int]]:
+    """Return who sends to whom, the same for every way."""
+    generator = np.random.default_rng(run.seed)
+    if run.text("pattern") == WORST:
+        return fatpaths_vs_fattree.worst(topology, generator)
+    return pairs(run.text("pattern"), topology.servers, generator)
+
+
 class LabelObservation(NamedTuple):
-    """Flows of one run, what arrived of them, counters of TCP, and the fidelity."""
+    """Flows of one run, what arrived of them, counters of TCP and of programs, and the fidelity."""
 
     flows: FlowResults
     capture: LabelCapture
     counters: dict[str, int]
+    draws: Row
     fidelity: Fidelity
 
 
 def measure(run: Run) -> Result:
     """Return the goodput of all flows after the failure, and how often labels changed."""
+    return (simulated if run.engine == "packet" else on_kernel)(run)
+
+
+def on_kernel(run: Run) -> Result:
+    """Measure flows of Linux' TCP."""
     with brought_up(run) as network:
         observation = observe(run, network)
     report = observation.fidelity.report
@@ -97,11 +156,13 @@ def measure(run: Run) -> Result:
 @contextmanager
 def brought_up(run: Run) -> Iterator[RunningNetwork]:
     """Bring up the network of `run`, with marks at its switches, for the length of a `with`."""
-    way = WAYS[run.text("way")]
-    scheme = f"static:ipv6={int(way.ipv6)}"
-    with running(run.topology, common.link(run), scheme) as network:
+    way = way_of(run)
+    scheme = way.scheme or f"static:ipv6={int(way.ipv6)}"
+    with running(run.topology, common.link(run), scheme, packed=PROCESSES) as network:
         marks.attach(network, run.integer("ecn_packets"))
-        if way.balancing:
+        if way.scheme:
+            layered_network.seed_switches(network, way.scheme, run.seed)
+        elif way.balancing:
             with DataPlane.load(network, way.balancing, seed=run.seed) as plane:
                 plane.attach()
                 plane.set_scheme(way.balancing, seed=run.seed)
@@ -124,7 +185,7 @@ def failed(run: Run, topology: Topology) -> list[int]:
 
 def observe(run: Run, network: RunningNetwork) -> LabelObservation:
     """Run the flows, and fail links meanwhile."""
-    family = IPV6 if WAYS[run.text("way")].ipv6 else IPV4
+    family = IPV6 if way_of(run).ipv6 else IPV4
 
     def fail() -> None:
         for link in failed(run, network.topology):
@@ -139,11 +200,21 @@ def observe(run: Run, network: RunningNetwork) -> LabelObservation:
         open_before=True,
         family=family,
     )
-    generator = np.random.default_rng(run.seed)
-    sent = endless(pairs(run.text("pattern"), network.topology.servers, generator))
+    sent = endless(pairs_of(run, network.topology))
     with Fidelity(network) as fidelity, LabelCapture(network, family, flows.PORT) as capture:
         table = flows.run(network, sent, options)
-    return LabelObservation(table, capture, tcp.counters(network, REHASHES.values()), fidelity)
+    counters = tcp.counters(network, REHASHES.values())
+    return LabelObservation(table, capture, counters, drawn(network), fidelity)
+
+
+def drawn(network: RunningNetwork) -> Row:
+    """Return the columns about the counters of programs of hosts and switches."""
+    counts, detoured = layer_program.counted(network), None
+    if program_of(network) is not None:
+        with DataPlane.open(network) as plane:
+            detoured = sum(port.moved for port in plane.counters().values())
+    draws = sum(counts[reason] for reason in DRAWS) if counts else None
+    return {"layer_draws": draws, "detoured_packets": detoured}
 
 
 def figures_of(run: Run, observation: LabelObservation) -> Row:
@@ -153,15 +224,23 @@ def figures_of(run: Run, observation: LabelObservation) -> Row:
     goodputs = [8 * flow.received_bytes / bits_of_host for flow in table.results]
     segments = max(1, table.total("segments"))
     return {
-        "flows": len(goodputs),
-        "goodput_fraction": sum(goodputs) / len(goodputs),
-        "slowest_fraction": min(goodputs),
-        "goodputs_fraction": goodputs,
+        **goodput_figures(goodputs),
         **arrivals(observation.capture, table.measured_s),
+        **observation.draws,
         **{column: observation.counters[name] for column, name in REHASHES.items()},
         "timeouts": table.total("timeouts"),
         "marked_fraction": table.total("marked") / segments,
         "retransmitted_fraction": table.total("retransmissions") / segments,
+    }
+
+
+def goodput_figures(goodputs: Sequence[float]) -> Row:
+    """Return the columns about the goodput of flows, as fractions of a host's link."""
+    return {
+        "flows": len(goodputs),
+        "goodput_fraction": sum(goodputs) / len(goodputs),
+        "slowest_fraction": min(goodputs),
+        "goodputs_fraction": list(goodputs),
     }
 
 
@@ -178,6 +257,78 @@ def arrivals(capture: LabelCapture, measured_s: float) -> Row:
     }
 
 
+def simulated_scheme(run: Run) -> str:
+    """Return the scheme of simulated switches and hosts; ValueError for flow labels."""
+    way = way_of(run)
+    if way.ipv6:
+        raise ValueError(
+            f"{run.experiment}: simulated TCP has no flow labels; take way=ports, letflow or "
+            "layers, or --engine kernel"
+        )
+    name, options = parse(way.scheme or way.balancing or "ecmp")
+    return unparse(name, {"ecn": run.text("ecn_packets"), **options})
+
+
+def simulated(run: Run) -> Result:
+    """Measure flows of simulated TCP."""
+    begin_s, bits_s = run.number("before_s"), run.integer("rate_mbps") * 1e6
+    reads = round(run.number("after_s") / READ_S)
+    times_s = [begin_s + READ_S * number for number in range(1 + reads)]
+    done = simulation(run, int(bits_s * times_s[-1] / 8)).run(faults(run), times_s[-1], times_s)
+    return Result(figures=simulated_figures(done, bits_s * PAYLOAD_FRACTION))
+
+
+def simulation(run: Run, size_bytes: int) -> Simulation:
+    """Return the simulation of `run`, with flows of `size_bytes`."""
+    topology = run.topology
+    return Simulation(
+        topology,
+        simulated_scheme(run),
+        PacketFlows.of((src, dst, size_bytes) for src, dst in pairs_of(run, topology)),
+        transport("tcp:control=dctcp,small_queues=1"),
+        [common.link(run)] * len(topology.links),
+        Switching(),
+        1 + run.seed,
+        run.integer("rto_min_us"),
+        daemons=False,
+    )
+
+
+def faults(run: Run) -> list[Fault]:
+    """Return the failure of `run`, known when daemons of its scheme, if any, have missed hellos."""
+    links, begin_s = failed(run, run.topology), run.number("before_s")
+    if not links:
+        return []
+    if not way_of(run).scheme:
+        return [Fault(links, begin_s)]
+    _, options = registry.checked(run.topology, simulated_scheme(run))
+    known_s = begin_s + options["hello_ms"] * options["dead"] / 1000
+    return [Fault(links, begin_s, known_s, silent=True)]
+
+
+def simulated_figures(done: SimulatedFlows, bits_s: float) -> Row:
+    """Return the columns of a simulated run; `bits_s`: payload that a host's link carries."""
+    times_s, arrived = done.progress
+    received = (arrived[-1] - arrived[0]).tolist()
+    grown = np.diff(arrived, axis=0) > 0
+    still_ms = [1000 * READ_S * longest_run(~flow) for flow in grown.T]
+    counters = done.counters
+    return {
+        **goodput_figures([8 * each / bits_s / (times_s[-1] - times_s[0]) for each in received]),
+        "stopped_flows": int((~grown[len(grown) // 2 :]).all(axis=0).sum()),
+        "still_ms": still_ms,
+        "longest_still_ms": max(still_ms),
+        "timeouts": int(counters["timeouts"].sum()),
+        "retransmitted_fraction": float(counters["retransmissions"].sum() / counters["sent"].sum()),
+    }
+
+
+def longest_run(still: NDArray[np.bool_]) -> int:
+    """Return the length of the longest run of True."""
+    ends = np.flatnonzero(np.diff(still, prepend=False, append=False))
+    return int(np.diff(ends)[::2].max(initial=0))
+
+
 def check(run: Run) -> None:
     """Raise ValueError unless `run` has a fabric whose links can fail, and this kernel's TCP."""
     topology = common.network(run)
@@ -186,7 +337,12 @@ def check(run: Run) -> None:
         raise ValueError(f"flow_labels: topology must have linked switches, not {topology.spec}")
     if run.integer("failed_links") > links:
         raise ValueError(f"flow_labels: {topology.spec} has {links} links between switches")
-    pairs(run.text("pattern"), topology.servers, np.random.default_rng(0))
+    pairs_of(run, topology)
+    if scheme := way_of(run).scheme:
+        registry.checked(topology, scheme)
+    if run.engine == "packet":
+        simulated_scheme(run)
+        return
     common.check_control(run, "dctcp")
     common.check_tcp(run)
     common.check_delay(run)
@@ -201,16 +357,25 @@ PART_S = common.PART_OF_SECONDS
 EXPERIMENT = Experiment(
     name="flow_labels",
     question="How much goodput do flows of Linux' TCP keep when they collide or links die "
-    "silently, with IPv6 flow labels that PRR and PLB draw again?",
-    source="PLB, SIGCOMM 2022; PRR, SIGCOMM 2023; Linux",
-    engines=("kernel",),
+    "silently, by how they choose paths?",
+    source="PLB, SIGCOMM 2022; PRR, SIGCOMM 2023; FatPaths, section V; Linux",
+    engines=("kernel", "packet"),
+    revised=lambda engine, _: engine == "packet",
     axes={
         "topology": common.TOPOLOGY.over("clos:n=4,r=4,m=4", "hyperx:l=2,s=3,p=2"),
-        "way": Word("how a flow's path is chosen", words=tuple(WAYS)).over(*WAYS),
+        "way": Spec(
+            "how a flow's path is chosen",
+            form=f"{', '.join(WAYS)}, or a scheme with a data plane",
+            check=check_way,
+        ).over("ports", "label", "prr", "plb", "letflow"),
         "failed_links": Integer(
             "links between switches that fail silently", unit="links", least=0, most=10**6
         ).over(0, 2),
-        "pattern": PATTERN.over("permutation"),
+        "pattern": Spec(
+            "who sends to whom",
+            form="permutation, worst (hosts of a router to those of another), stride:step=N, ...",
+            check=lambda text: None,
+        ).over("permutation"),
         "rate_mbps": common.RATE_MBPS.over(100),
         "delay_us": common.DELAY_US.over(10),
         "queue_packets": common.QUEUE_PACKETS.over(250),
@@ -229,12 +394,7 @@ EXPERIMENT = Experiment(
     seeds=3,
     takes_s=900,
     measure=measure,
-    plot=Bars(
-        columns={"goodput_fraction": "goodput of a flow / host's link"},
-        strokes={"goodput_fraction": {"slowest_fraction": "slowest flow"}},
-        by=("way", "plb_rounds"),
-        facet=("topology", "failed_links", "rto_min_us"),
-    ),
+    plot=maps.draw,
     goes_together=is_compared,
     compared=("way", "plb_rounds"),
     check=check,

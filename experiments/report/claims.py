@@ -59,16 +59,18 @@ from weft.experiments.runner.definition import COSTS, Row, Run, find
 from weft.experiments.runner.parameters import Scalar
 from weft.experiments.runner.rows import column_unit
 
-# folders with a file claims.py, and the short name of each paper
+# folders with a file claims.py, and the short name of each paper; the last is an installation
 PAPERS = {
     "ccrdn": "CCRDN",
     "ttc": "TTC",
     "lbsp": "LBSP",
     "dar": "DAR",
     "fatpaths": "FatPaths",
+    "hardware": "hardware",
 }
 SETTINGS = ("engine", "clock", *COSTS)
 WORST = ("FAIL", "WARN", "PASS")
+MOST_FIGURES = 9  # of an interval
 TITLES = ("name", "claim", "verdict", "paper", "agrees if", "ours", "n", "size and statistic")
 
 Where = Mapping[str, Scalar | tuple[Scalar, ...]]
@@ -370,7 +372,7 @@ class Rule:
     def side(self, paper: float | str, value: float, half_width: float = 0.0) -> int | None:
         """Return -1, 0 or 1 if `value` lies below, within or above the bounds; None if across."""
         least, most = self.bounds(paper)
-        low, high = value - half_width, value + half_width
+        low, high = round(value - half_width, 12), round(value + half_width, 12)  # as printed
         if self.strict:
             least, most = math.nextafter(least, math.inf), math.nextafter(most, -math.inf)
         if least <= low and high <= most:
@@ -445,7 +447,7 @@ class Statement:
     setting: str
 
 
-UNNAMED = "The paper does not name this parameter, and the verdict depends on it."
+UNNAMED = "The paper does not say {}, and the verdict depends on it."
 OURS = Statement("not in the paper", "", StatementKind.OWN, "")
 
 
@@ -458,6 +460,7 @@ class Claim:
     query: our figure; None if nothing here measures it.
     otherwise: our figure by another value of a parameter that the paper does not name.  Ours
         cannot be compared if the verdict on it is the opposite, and is undecided if that one is.
+    unnamed: that parameter, as what the paper does not say.
     rule: values of ours that agree.
     ours: our size and statistic; "" if they are the paper's.
     why_more, why_less: one sentence: why ours lies above or below the rule's bounds.
@@ -478,6 +481,7 @@ class Claim:
     missing: str = ""
     in_readme: bool = False
     otherwise: Query | None = None
+    unnamed: str = ""
 
     def __post_init__(self) -> None:
         by_number = self.rule is not None and self.rule.fraction is not None
@@ -489,6 +493,8 @@ class Claim:
             raise ValueError(f"{self.words}: a claim without query or rule says why in `apart`")
         if self.apart and self.rule:
             raise ValueError(f"{self.words}: what is not comparable has no rule")
+        if bool(self.otherwise) != bool(self.unnamed):
+            raise ValueError(f"{self.words}: `unnamed` says what `otherwise` has another value of")
 
     @property
     def place(self) -> str:
@@ -516,7 +522,7 @@ class Claim:
         if self.apart or not self.rule or math.isnan(ours.value):
             return self.apart or self.missing
         if ours.verdict is Verdict.NOT_COMPARABLE:
-            return UNNAMED
+            return UNNAMED.format(self.unnamed)
         side = self.rule.side(self.paper, ours.value)
         return {-1: self.why_less, 1: self.why_more}.get(side or 0, "")
 
@@ -611,17 +617,20 @@ def with_other(ours: Outcome, other: Outcome) -> Outcome:
     return ours if len(verdicts) == 1 else ours._replace(verdict=verdict)
 
 
-def number_text(value: float, half_width: float = math.nan, unit: str = "") -> str:
-    """Return a value with its interval and unit, to the digits that the interval leaves."""
+def number_text(
+    value: float, half_width: float = math.nan, unit: str = "", figures: int = 1
+) -> str:
+    """Return a value with its interval and unit, to `figures` digits of the interval."""
     if half_width < 1e-12 * abs(value):
         half_width = math.nan  # the last bits of equal values
-    digits = 0 if math.isnan(half_width) or half_width == 0 else -math.floor(math.log10(half_width))
+    known = half_width > 0
+    digits = max(0, figures - 1 - math.floor(math.log10(half_width))) if known else 0
     if abs(value) >= 10_000:
         text = f"{value:,.0f}"
     else:
-        text = f"{value:.{max(0, digits)}f}" if half_width > 0 else f"{value:.4g}"
-    if half_width > 0:
-        text += f" ± {half_width:,.{max(0, digits)}f}"
+        text = f"{value:.{digits}f}" if known else f"{value:.{max(4, figures + 2)}g}"
+    if known:
+        text += f" ± {half_width:,.{digits}f}"
     return f"{text} {unit}".strip()
 
 
@@ -656,8 +665,19 @@ def value_text(claim: Claim, ours: Outcome) -> str:
     """Return our value with its interval and unit, then that of `otherwise`; "" without rows."""
     values = [(ours.value, ours.half_width)] if ours.runs else []
     values += [ours.otherwise] if ours.otherwise else []
-    text = "; ".join(number_text(*value) for value in values)
+    text = "; ".join(judged_text(claim, *value) for value in values)
     return f"{text} {unit_of(claim)}".strip() if values else ""
+
+
+def judged_text(claim: Claim, value: float, half_width: float) -> str:
+    """Return a value with its interval, to the digits from which its verdict follows."""
+    verdict = claim.verdict(value, 0.0 if math.isnan(half_width) else half_width)
+    for figures in range(2, MOST_FIGURES):
+        text = number_text(value, half_width, figures=figures)
+        shown, _, width = text.replace(",", "").partition(" ± ")
+        if claim.verdict(float(shown), float(width or 0)) is verdict:
+            break
+    return text
 
 
 def texts(name: str, ours: Outcome) -> tuple[str, ...]:

@@ -93,6 +93,8 @@ CONSTRUCTIONS: Mapping[str, SeriesStyle] = {
     "intree": SeriesStyle("in-trees", ROSE, "d"),
     "k-shortest-layers": SeriesStyle("k shortest, in layers", PURPLE, "<", dash=":"),
     "k-shortest": SeriesStyle("k shortest paths", BLUE, "o"),
+    "lnmp": SeriesStyle("LNMP", TEAL, "8"),
+    "lnmp-longer": SeriesStyle("LNMP, longer paths", WINE, "P", dash="--"),
 }
 ENGINES: Mapping[str, SeriesStyle] = {
     # all marks stay visible if engines agree: a dot on a cross on a bar

@@ -162,7 +162,7 @@ def test_the_search_finds_the_shortest_connected_candidate_with_the_least_load(
             assert (hops, worst, proxy_number) in weighed
 
 
-@pytest.mark.parametrize("choice", [proxy.SHORTEST, proxy.LEAST_LOADED, proxy.DR_FIRST])
+@pytest.mark.parametrize("choice", range(4))
 @pytest.mark.parametrize("fraction", [0.0, 0.1])
 @pytest.mark.parametrize("network", [*TWO_LEVELS, Ccrdn(FICONN, 4, 3)], ids=title)
 @pytest.mark.slow
@@ -177,7 +177,7 @@ def test_each_choice_rule_takes_the_best_of_all_connected_routes(
         for channel in range(network.t[-1] * (network.k + 2))
     ]
     room, from_which = [0] * proxy.most_routes(network.t), 100 if dead else proxy.NEVER
-    policy, at_dr = Policy(GP_E, 1, False, choice == proxy.DR_FIRST), 0
+    policy, at_dr = Policy(GP_E, 1, False, choice), 0
     for src, dst in pairs(network, 150):
         level = common_level(network.t, src, dst)
         weighed = []
@@ -212,7 +212,9 @@ def test_each_choice_rule_takes_the_best_of_all_connected_routes(
         near = level == 0 or (near_src // size == src // size and near_dst // size == dst // size)
         if not weighed:
             assert hops == -1
-        elif choice == proxy.DR_FIRST and near and weighed[0][2] == -1:
+        elif (choice == proxy.DR_FIRST and near and weighed[0][2] == -1) or (
+            choice == proxy.SHORTER and weighed[0][::2] == (min(weighed)[0], -1)
+        ):
             assert proxy_number == -1
             at_dr += found != min(weighed)[:2]
         elif choice == proxy.LEAST_LOADED:
@@ -223,7 +225,7 @@ def test_each_choice_rule_takes_the_best_of_all_connected_routes(
             )
         else:
             assert found == min(weighed)[:2]
-    if choice == proxy.DR_FIRST and network == Ccrdn(DCELL, 3, 2) and not dead:
+    if choice in (proxy.DR_FIRST, proxy.SHORTER) and network == Ccrdn(DCELL, 3, 2) and not dead:
         assert at_dr > 0  # the rule makes a difference
 
 
@@ -232,7 +234,7 @@ def test_alternatives_come_in_the_order_of_the_choice_rule() -> None:
     tables = tabulate(network.rule, network.t, 1, with_channels=False)
     for src, dst in pairs(network, 300):
         usual = proxy.alternatives(tables, Policy(GP_E, 1, False), src, dst)
-        first = proxy.alternatives(tables, Policy(GP_E, 1, False, True), src, dst)
+        first = proxy.alternatives(tables, Policy(GP_E, 1, False, proxy.DR_FIRST), src, dst)
         assert usual == sorted(usual)
         assert sorted(first) == usual
         near = proxy.near(network.rule, network.t, proxy.parting(network.t, src, dst))

@@ -333,9 +333,12 @@ def test_a_bin_of_the_flow_histogram_is_a_point():
 def test_the_choice_rules_make_a_difference_where_they_can():
     parameters = {"topology": "dcell:n=3,k=2", "traffic": "uniform:flows=20000"}
     rows = {}
-    for routing in ("pr-gpe", "pr-gpe:choice=1", "pr-gpe:choice=2"):
+    uat = {}
+    for routing in ("pr-gpe", "pr-gpe:choice=1", "pr-gpe:choice=2", "pr-gpe:choice=3"):
         (row,) = rows_of("throughput", **parameters, routing=routing)
-        rows[routing] = row["mean_hops"]
+        rows[routing], uat[routing] = row["mean_hops"], row["uat_bps"]
+    assert rows["pr-gpe:choice=3"] == rows["pr-gpe"]
+    assert uat["pr-gpe:choice=3"] < uat["pr-gpe"]  # DR's routes cross more switches
     assert rows["pr-gpe:choice=1"] > rows["pr-gpe:choice=2"] >= rows["pr-gpe"]
     row = rows_of("hop_length", topology="dcell:n=3,k=2", routing="pr-gpe:choice=2", pairs="1000")[
         0
@@ -395,7 +398,7 @@ def test_schemes_take_their_constants_from_the_grammar():
             "dfr: ttl must be at least 1, got 0",
         ),
         ("hop_length", {"routing": "pr-gpi:b=2"}, "no parameter 'b' .there are: choice"),
-        ("throughput", {"routing": "pr-gpi:choice=3"}, "choice must be at most 2, got 3"),
+        ("throughput", {"routing": "pr-gpi:choice=4"}, "choice must be at most 3, got 4"),
         (
             "hop_length",
             {"routing": "pr-gpi:choice=1"},

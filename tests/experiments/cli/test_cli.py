@@ -827,6 +827,16 @@ def test_list_names_what_there_is(weft, monkeypatch):
     assert "did you mean dcell?" in err[0]
 
 
+@pytest.mark.parametrize("section", ["networks", "schemes"])
+def test_every_line_of_a_list_names_an_entry(weft, section):
+    for line in weft("list", section)[1].splitlines()[1:]:
+        name = line.split()[0]
+        for what in (name, name.partition(":")[0]):
+            assert weft("list", what)[0] == 0
+    assert "K copies of a switch fabric" in weft("list", "planes:k=2,of=star:n=3")[1]
+    assert "a graph file" in weft("list", "file")[1]
+
+
 def test_version(weft):
     assert re.fullmatch(rf"weft \d+\.\d+\.\d+ \({ROOT}\)\n", weft("--version")[1])
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+import tracemalloc
+from itertools import pairwise, permutations
 
 import numpy as np
 import pytest
 
 from weft.daemons.core import registry
+from weft.daemons.fatpaths import scheme
 from weft.experiments.collectives import fabrics
 from weft.experiments.collectives.fabrics import EXPERIMENT, LAYERS
+from weft.experiments.engines import workloads
+from weft.experiments.engines.arrays import Ints
 from weft.experiments.fatpaths.router_graph import RouterGraph
 from weft.experiments.report import figures
 from weft.experiments.runner.definition import Run
@@ -29,6 +33,11 @@ def run(**values: object) -> Run:
 def row(**values: object) -> dict[str, float]:
     """Return the figures of a run."""
     return dict(EXPERIMENT.carry_out(run(**values)).figures)  # type: ignore[arg-type]
+
+
+def pairs_of(pattern: fabrics.SentPairs) -> Ints:
+    """Return all pairs of a pattern, one a line."""
+    return np.stack(pattern.ends(np.arange(pattern.total)), axis=1)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +89,7 @@ def test_the_bound_is_that_of_the_shares_of_paths(network: str, traffic: str, sc
     topology, (found, options) = about.topology, registry.scheme(scheme)
     pattern = fabrics.pattern_of(about, topology)
     loads: dict[tuple[int, int], float] = {}
-    for src, dst in pattern.pairs.tolist():
+    for src, dst in pairs_of(pattern).tolist():
         for path in found.path(topology, options, src, dst):
             for hop in pairwise(path.nodes):
                 loads[hop] = loads.get(hop, 0) + path.share / pattern.most
@@ -96,7 +105,7 @@ def test_times_are_those_of_flows_that_begin_in_the_second_half() -> None:
 
 def test_the_worst_pairs_are_of_two_routers_at_the_largest_distance() -> None:
     about = run(topology="slimfly:q=5,p=4", traffic="worst")
-    topology, pairs = about.topology, fabrics.pattern_of(about, about.topology).pairs
+    topology, pairs = about.topology, pairs_of(fabrics.pattern_of(about, about.topology))
     router = fabrics.router_of_hosts(topology)[pairs]
     distance = RouterGraph.of(topology).distance[router[:, 0], router[:, 1]]
     assert (distance == 2).all()
@@ -148,6 +157,45 @@ def test_what_cannot_be_simulated_is_refused(values: dict[str, object], reason: 
     assert "\n" not in str(caught.value)
 
 
+def test_every_pair_has_a_number_and_is_not_listed() -> None:
+    """All pairs of 10,000 hosts would take a gigabyte or more."""
+    for traffic in fabrics.EVERY_PAIR:
+        about = run(traffic=traffic)
+        pairs = pairs_of(fabrics.pattern_of(about, about.topology)).tolist()
+        assert pairs == [list(pair) for pair in workloads.all_to_all(12)]
+        assert sorted(map(tuple, pairs)) == list(permutations(range(12), 2))
+    about = run(topology=fabrics.LARGE_TREES[0], seconds=1e-4)
+    tracemalloc.start()
+    flows = fabrics.flows_of(about, fabrics.pattern_of(about, about.topology))
+    assert tracemalloc.get_traced_memory()[1] < 200e6
+    tracemalloc.stop()
+    assert len({*flows.src.tolist()}) > 1000
+    assert (flows.src != flows.dst).all()
+    assert max(flows.src.max(), flows.dst.max()) < 10_976
+    with pytest.raises(ValueError, match="frames take too long"):
+        run(topology=fabrics.LARGE_TREES[0], traffic="all-to-all", load_fraction=0)
+
+
+def test_layers_of_many_switches_are_made_by_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def tables(*_: object) -> None:
+        raise ValueError("no such layers")
+
+    monkeypatch.setattr(scheme, "tables", tables)
+    assert run(topology=fabrics.LARGE_LOW[0], scheme=LAYERS, traffic="skewed")
+    with pytest.raises(ValueError, match="no such layers"):
+        run(scheme=LAYERS)
+    with pytest.raises(ValueError, match="take vlb"):
+        run(topology=fabrics.LARGE_TREES[0], scheme="ugal")
+
+
+def test_large_networks_cost_the_same() -> None:
+    for spec in (*fabrics.LARGE_LOW, *fabrics.LARGE_TREES):
+        figures = fabrics.size_figures(build(spec))
+        assert 9_000 < figures["hosts"] < 11_000, spec
+        assert 1650 <= figures["host_cost_usd"] < 1690, spec
+        assert figures["radix"] <= 64, spec
+
+
 def test_a_network_costs_what_its_parts_do() -> None:
     for spec in fabrics.NETWORKS:
         topology = build(spec)
@@ -180,6 +228,10 @@ ROWS = [
     flows(CLOS, "ecmp", 1.0, traffic="all-to-all", load_fraction=0.0, accepted_fraction=0.8),
     flows(SLIMFLY, "ecmp", 0.5, traffic="all-to-all", load_fraction=0.0, accepted_fraction=0.5),
     flows("clos:n=4,r=4,m=4", "drill", 0.1),
+    flows(SLIMFLY, "ugal", 0.1, failed_fraction=0.05, failure="silent"),  # is no known failure
+    flows(fabrics.LARGE_LOW[0], "ugal", 0.5, **fabrics.SHORT),
+    flows(fabrics.LARGE_TREES[0], "drill", 1.0, **fabrics.SHORT),
+    flows(CLOS, "drill", 0.1, **fabrics.SHORT),
 ]
 
 
@@ -191,9 +243,11 @@ def test_a_fabric_stands_by_its_best_routing() -> None:
     assert first == {"slimfly": (1.25, "layers+REPS"), "clos": (1.0, "DRILL")}
     assert [cell["ratio"] for cell in lines["all to all at once"]] == [1.0, 1.6]
     assert list(lines) == [
-        *("random pairs, load 0.4", "... by DCTCP", "worst pairs, load 0.2"),
-        "all to all at once",
+        *("random pairs, load 0.4", "... 10,000 hosts", "... by DCTCP"),
+        *("worst pairs, load 0.2", "all to all at once"),
     ]
+    large = {cell["family"]: cell["ratio"] for cell in lines["... 10,000 hosts"]}
+    assert large == {"slimfly": 1.0, "fattree": 2.0}
 
 
 def test_the_figure_is_a_map_curves_or_bars() -> None:

@@ -168,21 +168,23 @@ def test_a_run_that_two_gains_share_errs_once():
 @pytest.mark.parametrize(
     ("others", "verdict", "text"),
     [
-        ([8.09, 8.11], Verdict.AGREES, "9.1 ± 0.1; 8.1 ± 0.1"),
-        ([11.99, 12.01], Verdict.NOT_COMPARABLE, "9.1 ± 0.1; 12.0 ± 0.1"),
-        ([9.0, 11.0], Verdict.UNDECIDED, "9.1 ± 0.1; 10 ± 13"),
-        ([], Verdict.AGREES, "9.1 ± 0.1"),
+        ([8.09, 8.11], Verdict.AGREES, "9.10 ± 0.13; 8.10 ± 0.13"),
+        ([11.99, 12.01], Verdict.NOT_COMPARABLE, "9.10 ± 0.13; 12.00 ± 0.13"),
+        ([9.0, 11.0], Verdict.UNDECIDED, "9.10 ± 0.13; 10 ± 13"),
+        ([], Verdict.AGREES, "9.10 ± 0.13"),
     ],
 )
 def test_a_verdict_stands_if_it_does_for_each_value_of_an_unnamed_parameter(others, verdict, text):
     query = replace(HOPS, seeds=2)
     otherwise = replace(query, where={**query.where, "routing": "dr"})
-    claim = Claim("hops", SAID, "short", query, below(10.5), why_more="x", otherwise=otherwise)
+    claim = Claim(
+        "hops", SAID, "short", query, below(10.5), why_more="x", otherwise=otherwise, unnamed="x"
+    )
     ours = outcome(claim, rows_of({"pr-gpi": [9.09, 9.11], "dr": others}))
     assert ours.verdict is verdict
     assert value_text(claim, ours) == f"{text} hops"
     is_apart = verdict is Verdict.NOT_COMPARABLE
-    assert claim.reason(ours) == (UNNAMED if is_apart else "")
+    assert claim.reason(ours) == (UNNAMED.format("x") if is_apart else "")
     assert [run.parameters["routing"] for run in claim.runs] == ["pr-gpi"] * 2 + ["dr"] * 2
 
 
@@ -381,6 +383,8 @@ def test_a_claim_is_refused_that_cannot_be_judged():
         (None, 30, {}, "without query or rule"),
         (within(0.1), 30, {"apart": "another size"}, "has no rule"),
         (None, 30, {"missing": "no row"}, "neither query nor rule"),
+        (below(1), 30, {"otherwise": HOPS}, "says what `otherwise` has"),
+        (below(1), 30, {"unnamed": "the load"}, "says what `otherwise` has"),
     ):
         with pytest.raises(ValueError, match=reason):
             Claim("hops", SAID, paper, HOPS, rule, **more)
@@ -399,6 +403,28 @@ def test_a_claim_is_refused_that_cannot_be_judged():
 )
 def test_a_number_has_the_digits_that_its_interval_leaves(value, half_width, unit, text):
     assert claims.number_text(value, half_width, unit) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "half_width", "text"),
+    [
+        (0.95, 0.0212, "0.950 ± 0.021"),
+        (0.9148, 0.01481, "0.91480 ± 0.01481"),  # to two digits the interval ends at 0.9
+        (0.89996, math.nan, "0.89996"),
+        (0.95, 0.0, "0.95"),
+    ],
+)
+def test_the_verdict_follows_from_the_digits_that_are_printed(value, half_width, text):
+    claim = Claim("hops", SAID, "as many", HOPS, between(0.9, 1.1))
+    assert claims.judged_text(claim, value, half_width) == text
+
+
+def test_a_claim_has_one_name_for_its_network(all_claims):
+    """The first tree in a claim's words is the first one in our size."""
+    for name, claim in all_claims.items():
+        named = [re.findall(r"FT\(3,\d+\)", text) for text in (claim.words, claim.ours)]
+        words, ours = (trees[:1] for trees in named)
+        assert not (words and ours) or words == ours, name
 
 
 def test_the_report_begins_with_the_claims_that_have_rows():

@@ -25,6 +25,7 @@ PAPERS = {  # of pages
     "lbsp": "lbsp",
     "fatpaths": "fatpaths",
     "dar": "dar",
+    "hardware": "hardware",
 }
 NUMBER = re.compile(r"(?<![\w.,/{-])\d[\d.,]*(?: ?%)?")
 NOT_TEXT = re.compile(
@@ -49,9 +50,21 @@ def tables(page: str) -> str:
     return "\n".join(line for line in lines if line.startswith(("|", "<!--")))
 
 
+def shorter(number: str) -> str:
+    """Return a number with one decimal less, rounded."""
+    if not re.fullmatch(r"\d+\.\d+%?", number):
+        return number
+    value, percent = number.rstrip("%"), "%" * number.endswith("%")
+    return f"{float(value):.{len(value.partition('.')[2]) - 1}f}{percent}"
+
+
 def unsourced_numbers(page: str, known: str) -> list[str]:
-    """Return the numbers of the text of `page` that are in none of its tables nor in `known`."""
-    sourced = set(numbers(known.replace("|", " ")) + numbers(tables(page).replace("|", " ")))
+    """Return the numbers of the text of `page` that are in none of its tables nor in `known`.
+
+    A text may have a number of a table with one decimal less.
+    """
+    listed = numbers(known.replace("|", " ")) + numbers(tables(page).replace("|", " "))
+    sourced = {*listed, *map(shorter, listed)}
     blocks = pages.BLOCK.finditer(page)
     reasons = [line for b in blocks for line in b[0].splitlines() if line.startswith("* ")]
     text = "\n".join([pages.BLOCK.sub("", page), *(line.partition(":")[2] for line in reasons)])
@@ -173,6 +186,7 @@ def test_numbers_of_readme_are_of_the_set():
     [
         ("It has 16 % on figure 3, by `k=4`.", []),
         ("It has 17 % on figure 3.", ["17%"]),
+        ("It has 15.5, or 15.", ["15"]),
         ("It has 16 on D3,4.", ["16"]),
         ("| a | 12.9 |\n", ["12.9"]),
         ("`12.9` packets", ["12.9"]),

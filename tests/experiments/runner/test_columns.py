@@ -44,6 +44,7 @@ CELLS = {
         "layers": "2",
         "bound": "short",
     },
+    "layer_paths": {"topology": "slimfly:q=3,p=2", "construction": "lnmp", "layers": "2"},
     "lowdiameter_sizes": {"topology": "slimfly:q=19,p=14"},
     "topology_cost": {"family": "slimfly", "hosts": "200"},
     "dar_convergence": {"topology": "clos:n=2,r=2,m=2", "permutations": "3"},
@@ -93,6 +94,13 @@ CELLS = {
     "link_loss": {"topology": "dcell:n=3,k=1", "failed_links": "1"},
     "collectives": {"topology": "star:n=4", "scheme": "ecmp", "ranks": "4", "size_bytes": "1024"},
     "fabrics": {"topology": "complete:n=4,p=1", "scheme": "ecmp", "seconds": "0.001"},
+    "flow_labels": {
+        "topology": "clos:n=2,r=2,m=2",
+        "way": "layers",
+        "failed_links": "1",
+        "after_s": "0.05",
+        "rate_mbps": "20",
+    },
     "plane_failure": {
         "topology": "planes:k=2,of=star:n=3",
         "failure": "silent",

@@ -416,7 +416,7 @@ def test_cubic_leaves_slow_start_before_a_long_queue_is_full(compiled: Path) -> 
 
 
 def test_a_flow_with_two_packets_waiting_sends_no_third(compiled: Path) -> None:
-    """Let a millisecond carry less than two packets: the next is sent when one has left."""
+    """A millisecond carries less than two packets.  The next is sent when one has left."""
     delay_ns = 100 * JIFFY_NS
     net = network("star:n=3", compiled, slow_link=0, delay_ns=delay_ns, small_queues=True)
     net.send(0, 0, 1, 0, 7 * PAYLOAD_BYTES)  # the first window that the receiver grants
