@@ -132,7 +132,7 @@ bpf: $(BPF_OBJECTS) $(LIBRARIES) ## compile the eBPF programs, and the libraries
 
 testbed/%.bpf.o: testbed/%.bpf.c $(wildcard testbed/data_plane/*.h) | $(READY)
 	@echo compile $@
-	@clang -O2 -g -Wall -target bpf -mcpu=v3 -fdebug-compilation-dir=. -D__TARGET_ARCH_$(BPF_MACHINE) -I/usr/include/$(MACHINE)-linux-gnu -c $< -o $@.new
+	@clang -O2 -g -Wall -Werror=switch -target bpf -mcpu=v3 -fdebug-compilation-dir=. -D__TARGET_ARCH_$(BPF_MACHINE) -I/usr/include/$(MACHINE)-linux-gnu -c $< -o $@.new
 	@mv $@.new $@
 
 testbed/data_plane/select_probe.bpf.o testbed/data_plane/select_blind.bpf.o: testbed/data_plane/select.bpf.c
@@ -144,7 +144,7 @@ testbed/uml/uml_preload.so: $(wildcard testbed/uml/*.c) | $(READY)
 
 testbed/traffic/libndp.so: $(wildcard testbed/traffic/*.[ch] testbed/packets/*.[ch] testbed/data_plane/*.h) | $(READY)
 	@echo compile $@
-	@gcc -std=gnu11 -O2 -Wall -Wextra -shared -fPIC -o $@.new $(filter %.c,$^)
+	@gcc -std=gnu11 -O2 -Wall -Wextra -Werror=switch -shared -fPIC -o $@.new $(filter %.c,$^)
 	@mv $@.new $@
 
 $(READY): tools/setup.sh constraints.txt pyproject.toml

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -33,14 +32,40 @@ GROUP = "weft.schemes"
 
 @cache
 def schemes() -> Mapping[str, Scheme]:
-    """Return every scheme by name; ValueError if two have the same name."""
-    by_name: dict[str, Scheme] = {}
-    for module in [*_rooms(), *_entry_points()]:
-        for scheme in _registrations(module):
+    """Return every scheme by name; ValueError if two have the same name.
+
+    A package that fails is left out: failures() says why.
+    """
+    by_name = {scheme.name: scheme for scheme in of_weft()}
+    for module, registered in _packages()[0].items():
+        for scheme in registered:
             if scheme.name in by_name:
                 raise ValueError(f"{module} registers a second scheme called {scheme.name}")
             by_name[scheme.name] = scheme
     return by_name
+
+
+def failures() -> list[str]:
+    """Return one line for each package whose schemes cannot be loaded."""
+    return _packages()[1]
+
+
+def unknown_scheme(name: str, known: Iterable[str]) -> str:
+    """Return the line that there is no scheme `name`, with the packages that cannot be loaded."""
+    return "; ".join([unknown("scheme", name, known, installed_in=sys.prefix), *failures()])
+
+
+@cache
+def _packages() -> tuple[dict[str, Iterable[Scheme]], list[str]]:
+    """Return the schemes of other packages by module, and what fails."""
+    loaded: dict[str, Iterable[Scheme]] = {}
+    failed: list[str] = []
+    for module in _entry_points():
+        try:
+            loaded[module] = _registrations(module)
+        except ValueError as error:
+            failed.append(str(error))
+    return loaded, failed
 
 
 def _registrations(module: str) -> Iterable[Scheme]:
@@ -67,15 +92,9 @@ def _entry_points() -> list[str]:
 
 
 def of_packages() -> dict[str, str]:
-    """Return the module of each scheme of other packages, by the scheme's name.
-
-    A package that fails is left out: find() names it where a scheme is asked for.
-    """
-    modules: dict[str, str] = {}
-    for module in _entry_points():
-        with suppress(ValueError):
-            modules |= {scheme.name: module for scheme in _registrations(module)}
-    return modules
+    """Return the module of each scheme of other packages that can be loaded, by its name."""
+    packages = _packages()[0].items()
+    return {scheme.name: module for module, registered in packages for scheme in registered}
 
 
 @cache
@@ -87,7 +106,7 @@ def of_weft() -> tuple[Scheme, ...]:
 def find(name: str) -> Scheme:
     """Return the scheme `name`; ValueError lists those that exist."""
     if name not in schemes():
-        raise ValueError(unknown("scheme", name, schemes(), installed_in=sys.prefix))
+        raise ValueError(unknown_scheme(name, schemes()))
     return schemes()[name]
 
 
@@ -181,7 +200,7 @@ def data_plane(spec: str) -> tuple[Selection, dict[str, int]]:
     }
     if name not in selections:
         raise ValueError(
-            unknown("scheme", name, selections)
+            unknown_scheme(name, selections)
             + "; only these have a data plane" * (name in schemes())
         )
     selection = selections[name]

@@ -183,9 +183,8 @@ class Simulator:
         while (waiting := self._unconverged()) is not None:
             if self.now >= end:
                 name = self.topology.naming.name(waiting)
-                raise TimeoutError(
-                    f"{name} has not converged within {within_s} s: {self.status(waiting)}"
-                )
+                status = ", ".join(f"{key} {value}" for key, value in self.status(waiting).items())
+                raise TimeoutError(f"{name} has not converged within {within_s} s: {status}")
             self.run_for(every_s)
         return self.now
 

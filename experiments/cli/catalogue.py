@@ -9,6 +9,7 @@ from typing import Any
 
 from weft.daemons.core import registry
 from weft.daemons.core.scheme import Scheme
+from weft.experiments.runner.console import say
 from weft.experiments.runner.definition import Experiment, discover
 from weft.topologies import families
 from weft.topologies.core.family import IntegerParameter
@@ -60,6 +61,8 @@ def _families() -> list[dict[str, Any]]:
 
 def _schemes(*, balancing: bool) -> list[dict[str, Any]]:
     schemes = registry.schemes().values()
+    for failure in registry.failures() if balancing else ():  # once, of both kinds
+        say(f"weft: left out: {failure}")
     return [as_dict(scheme) for scheme in schemes if only_balances(scheme) == balancing]
 
 

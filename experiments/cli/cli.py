@@ -210,9 +210,25 @@ def explain(error: Exception) -> int:
     """Print one line about an unexpected error and write its traceback to a file; return 1."""
     with tempfile.NamedTemporaryFile("w", prefix="weft-", suffix=".txt", delete=False) as file:
         traceback.print_exception(error, file=file)
+    place = place_in_package(error)
     return complain(
-        f"{type(error).__name__}: {one_line(error)} (all of it in {file.name})", status=1
+        f"{place}{type(error).__name__}: {one_line(error)} (all of it in {file.name})", status=1
     )
+
+
+def place_in_package(error: Exception) -> str:
+    """Return "PACKAGE, FILE:LINE: " of the last call in code of another package; "" without one."""
+    from importlib.metadata import entry_points
+
+    groups = ("weft.schemes", "weft.topologies", "weft.experiments")
+    entries = [entry for group in groups for entry in entry_points(group=group)]
+    packages = {entry.module.partition(".")[0] for entry in entries}
+    place = ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        package = frame.f_globals.get("__name__", "").partition(".")[0]
+        if package in packages:
+            place = f"{package}, {frame.f_code.co_filename}:{line}: "
+    return place
 
 
 def mentions(words: Sequence[str], path: str) -> bool:

@@ -58,7 +58,10 @@ def new(arguments: Namespace) -> int:
     """Write a package or a lab; print what to do with it."""
     kind, name = arguments.kind, arguments.name
     if not re.fullmatch(NAME, name):
-        raise ValueError(f"NAME must be lower-case letters, digits and _, got {quoted(name)}")
+        raise ValueError(
+            f"NAME must be a lower-case letter, then up to 30 of them, digits and _, "
+            f"got {quoted(name)}"
+        )
     if name in _known(kind):
         raise ValueError(f"the {kind} {name} is there already: take another name")
     folder = arguments.into or Path(f"weft-{name}")

@@ -136,6 +136,11 @@ def reproduce(arguments: Namespace) -> int:
     names = arguments.names or [ALL]
     with stages("planning", f"reproduce {' '.join(names)}"):
         selection = select(names)
+    if not selection.runs and not arguments.check:
+        raise ValueError(
+            f"{' '.join(names)}: the published set has no runs of it; its runs are those of a "
+            f"Claim, or of SWEEPS in the experiment's file (CONTRIBUTING.md, An experiment)"
+        )
     comparing = arguments.check and not arguments.publish
     if comparing:
         published.refuse_empty()

@@ -281,15 +281,23 @@ def print_rows(
 
 
 def summary(experiment: Experiment, entries: Entries, swept: Swept, store: Store) -> str:
-    """Return the counts of new and stored rows, and the commits of the stored ones."""
+    """Return the counts of new and stored rows, and the commits of the stored ones.
+
+    It names --fresh where code that no commit has, then or now, may differ from that of these rows.
+    """
+    from weft.experiments.runner.provenance import code
+
     measured = {run.id for run in swept.measured}
-    commits = [commit(about) for row, about in entries if row["run"] not in measured]
+    stored = [about for row, about in entries if row["run"] not in measured]
+    commits = [commit(about) for about in stored]
+    is_unsure = stored and (code()[1] or any(about.get("dirty") for about in stored))
+    advice = "; code is uncommitted: --fresh measures stored rows again" if is_unsure else ""
     parts = [f"{len(measured)} measured now"]
     if commits:
         parts.append(f"{len(commits)} stored before, by {several(dict.fromkeys(commits))}")
     if swept.failures:
         parts.append(f"{len(swept.failures)} failed")
-    return f"{experiment.name}: {', '.join(parts)}; rows in {store.path}"
+    return f"{experiment.name}: {', '.join(parts)}; rows in {store.path}{advice}"
 
 
 def commit(provenance: Mapping[str, Any]) -> str:

@@ -125,7 +125,7 @@ def _failure(text: str) -> tuple[str, float, float]:
     ArgumentTypeError unless `text` is LINK@TIME or LINK@TIME-TIME.
     """
     link, at, times = text.rpartition("@")
-    if not at:
+    if not at or times.startswith("-"):
         raise ArgumentTypeError(f"must be like h0-h4@2ms, got {quoted(text)}")
     failed, dash, restored = times.partition("-")
     return link, _time_s(failed), _time_s(restored) if dash else math.inf

@@ -19,12 +19,13 @@ from weft.daemons.core import registry
 from weft.daemons.simulator.simulator import Simulator
 from weft.experiments.demo import link_loss
 from weft.experiments.engines.routes import Pair, connects, lengths, lost_pairs
-from weft.experiments.runner.definition import DIFFERENCE
+from weft.experiments.runner.definition import DIFFERENCE, Row
 from weft.experiments.runner.provenance import code_and_machine
 from weft.experiments.runner.results import Store
 from weft.experiments.runner.sweep import Watcher, sweep
 from weft.testbed.packets.control_plane import check_daemons
 from weft.testbed.packets.simulation import Fault, simulate
+from weft.testbed.plan.network_plan import require_indexes
 from weft.testbed.uml import virtual_kernel
 from weft.topologies import build
 from weft.topologies.core.failures import fail_links
@@ -35,6 +36,7 @@ SINGLES, DOUBLES = 12, 6  # random failures of one link and of two, in the simul
 # in which a scheme that needs packets finds its paths: twice the longest time that it forgets one
 ROUNDS, ROUND_S = 120, 0.5
 MESSAGE_BYTES = 1_000  # one packet
+MOST_SERVERS = 1_000  # whose pairs are compared one by one, in each state of the network
 # after daemons have noticed a silent failure: until paths have changed, and until all has arrived
 SETTLE_S, ARRIVE_S = 10.0, 10.0
 LINUX_FAILURES = "0,1,2"  # links
@@ -69,12 +71,15 @@ def findings(
         on_linux: is told of each run on Linux; None leaves Linux out.
 
     Raises:
-        ValueError: there is no such scheme or network, or the scheme has no daemons.
+        ValueError: there is no such scheme or network, the scheme has no daemons, or a network is
+            too large.
     """
     if registry.scheme(routing)[0].machine is None:
         raise ValueError(f"scheme {routing} has no daemons: nothing could differ")
-    for spec in networks:
-        topology = build(spec)
+    topologies = [build(spec) for spec in networks]
+    for topology in topologies:
+        require_size(topology)
+    for spec, topology in zip(networks, topologies, strict=True):
         try:
             registry.checked(topology, routing)
         except ValueError as error:
@@ -84,6 +89,16 @@ def findings(
         yield with_packets(topology, routing, np.random.default_rng(seed))
         if on_linux:
             yield with_linux(spec, routing, on_linux)
+
+
+def require_size(topology: Topology) -> None:
+    """Raise ValueError for a network that Linux cannot have, or with more than MOST_SERVERS."""
+    require_indexes(topology)
+    if topology.servers > MOST_SERVERS:
+        raise ValueError(
+            f"{topology.spec} has {topology.servers:,} servers: conform compares all pairs, of "
+            f"{MOST_SERVERS:,} servers at most"
+        )
 
 
 def in_simulator(topology: Topology, routing: str, generator: np.random.Generator) -> Finding:
@@ -190,5 +205,16 @@ def with_linux(spec: str, routing: str, watcher: Watcher) -> Finding:
         swept = sweep(experiment, runs, store, workers=1, about=about, watcher=watcher)
         rows = [row for row, _ in store.entries(swept.measured)]
     causes = [failure.reason for failure in swept.failures.values()]
-    causes += [str(row.get(DIFFERENCE, "other pairs are lost")) for row in rows if not row["equal"]]
+    causes += [cause(row) for row in rows if not row["equal"]]
     return Finding(spec, f"Linux, {clock} clock", len(rows), *causes[:1])
+
+
+def cause(row: Row) -> str:
+    """Return in words how a run of link_loss on Linux differs, which also asks the simulator."""
+    text = str(row.get(DIFFERENCE, "other pairs are lost"))
+    dead = f"with {row['failed']} dead, " if row["failed"] else ""
+    alike = "Linux does as predicted, the simulator does not: "
+    only_simulator = "(fabric)" in text and "(kernel)" not in text
+    for engine, word in {"graph": "predicted", "fabric": "simulator", "kernel": "Linux"}.items():
+        text = text.replace(f"({engine})", f"({word})")
+    return f"{dead}{alike if only_simulator else ''}{text}"

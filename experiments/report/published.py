@@ -28,7 +28,15 @@ from typing import TYPE_CHECKING, Any
 
 from weft.experiments.report import figures
 from weft.experiments.report.claims import PAPERS, Sweep, Where, all_claims
-from weft.experiments.runner.definition import Entry, Experiment, Row, Run, Table, find
+from weft.experiments.runner.definition import (
+    Entry,
+    Experiment,
+    Row,
+    Run,
+    Table,
+    find,
+    module_of,
+)
 from weft.experiments.runner.results import NAME, Store
 from weft.experiments.runner.rows import order
 
@@ -39,7 +47,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "results" / "published"
 RESTORE = "git checkout restores it, --published DIR reads another set"
 MOST_BYTES = 200_000  # of a file that is not compressed
 SUFFIXES = (".jsonl", ".jsonl.gz")
-# Runs that figures need beside those of the claims, of SWEEPS of their rooms, and of the default
+# Runs that figures need beside those of the claims, of SWEEPS of other files, and of the default
 # sweeps of the graph engine.
 THREE = ("slimfly:q=4,p=4", "hyperx:l=3,s=3,p=5", "clos:n=8,r=16,m=6")
 TCP: Where = {"transport": ("tcp", "tcp:control=dctcp"), "rto_min_us": 200}  # FatPaths' timeout
@@ -369,10 +377,13 @@ def results_in(root: Path) -> Store:
 
 @cache
 def runs_of(experiment: str) -> Mapping[str, Run]:
-    """Return the runs of `experiment` that the whole set has, by id."""
-    studies = "collectives.equal_cost", "collectives.fabrics", "collectives.plane_failure"
-    names = [*(f"{paper}.claims" for paper in PAPERS), *studies]
+    """Return the runs of `experiment` that the whole set has, by id.
+
+    They are those of the claims, and of SWEEPS: of the experiment's own file, and of the papers.
+    """
+    names = [*(f"{paper}.claims" for paper in PAPERS), "collectives.equal_cost"]
     rooms = [import_module(f"weft.experiments.{name}") for name in names]
+    rooms.append(module_of(experiment))
     every = (*SWEEPS, *(sweep for room in rooms for sweep in getattr(room, "SWEEPS", ())))
     sweeps = [sweep for sweep in every if sweep.experiment == experiment]
     if find(experiment).engines[0] == "graph":

@@ -430,6 +430,11 @@ def _added() -> Sequence[EntryPoint]:
     return tuple(entry_points(group=ENTRY_POINTS))
 
 
+def module_of(name: str) -> Any:
+    """Return the module of an experiment of weft; None for that of another package."""
+    return import_module(_modules()[name]) if name in _modules() else None
+
+
 def find(name: str) -> Experiment:
     """Return the experiment called `name`; ValueError if there is none or it cannot be loaded."""
     modules = _modules()

@@ -45,6 +45,8 @@ PLACE = re.compile(
     r"^(?P<file>[^:\n]+):(?P<line>\d+):(?:\d+:)? (?:fatal )?error: (?P<why>.*)$", re.M
 )
 UNDEFINED = re.compile(r"undefined reference to .(\w+)")
+TOO_LARGE = "BPF program is too large."  # the verifier's words after a million instructions
+PLACE_IN_LOG = re.compile(r"@ ([^:]+):\d+$")
 STATE = re.compile(r"(cur|old) state:|[;\d]")  # of the verifier's log: no reason
 
 LoadCall = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_void_p, ctypes.c_uint32)
@@ -194,6 +196,13 @@ def choose(
     return OwnChoice(int(chosen), int(arrival.memory))
 
 
+def is_at_fault(rule: SelectionRule, error: BpfError) -> bool:
+    """Return whether the verifier refused a package's rule: no variant would help."""
+    places = [place[1] for line in error.log if (place := PLACE_IN_LOG.search(line))]
+    is_too_large = any(line.startswith(TOO_LARGE) for line in error.log)
+    return rule.code is not None and (is_too_large or places[-1:] == [rule.code.name])
+
+
 def explain(rule: SelectionRule, error: BpfError) -> None:
     """Raise ValueError with the verifier's reason if it refused a program with a package's rule."""
     lines = error.log
@@ -203,7 +212,10 @@ def explain(rule: SelectionRule, error: BpfError) -> None:
         return
     places = re.findall(rf"@ {re.escape(rule.code.name)}:(\d+)", " ".join(lines[:end]))
     place = f"{rule.code}:{places[-1]}" if places else f"{rule.code}"
-    raise ValueError(f"{place}: the kernel's verifier refuses choose(): {reasons[-1]}") from error
+    why = reasons[-1]
+    if why.startswith(TOO_LARGE):
+        why += "; a loop needs a bound that is small"
+    raise ValueError(f"{place}: the kernel's verifier refuses choose(): {why}") from error
 
 
 def _compiled(rule: SelectionRule, command: Sequence[str], unit: Path, suffix: str) -> Path:

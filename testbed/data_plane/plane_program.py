@@ -162,6 +162,8 @@ def load(sizes: Mapping[str, int], rule: SelectionRule) -> tuple[str, libbpf.Obj
             return reader, libbpf.Object(path, entries=sizes)
         except libbpf.BpfError as error:
             first = first or error
+            if own_rule.is_at_fault(rule, error):  # without queues it may pass, which is no answer
+                break
     assert first
     own_rule.explain(rule, first)
     raise first

@@ -704,7 +704,7 @@ static __always_inline __u32 choose_candidate(struct choice *choice)
 {
 	const struct switch_ *settings = choice->settings;
 
-	switch (settings->rule) {
+	switch ((enum rule)settings->rule) { /* without default: the compiler asks for a case for each */
 	case D_MOD_K:
 		return d_mod_k(host_of(choice), choice->n);
 	case TTC:
@@ -722,13 +722,18 @@ static __always_inline __u32 choose_candidate(struct choice *choice)
 		return next_flowlet(choice);
 	case LBSP:
 		return next_lbsp(choice);
-#ifdef OWN_RULE
 	case OWN:
+#ifdef OWN_RULE
 		return own_candidate(choice);
 #endif
-	default:
-		return below(draw(choice), choice->n);
+	case KERNEL: /* these choose before */
+	case DAR:
+	case VALIANT:
+	case UGAL:
+	case RANDOM:
+		break;
 	}
+	return below(draw(choice), choice->n);
 }
 
 static __always_inline __u32 choose_detour_port(struct choice *choice)

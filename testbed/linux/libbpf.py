@@ -32,6 +32,8 @@ MAP_INFO = struct.Struct("=6I16s")
 INFORMATION = 1  # libbpf's levels: 0 warning, 1 information, 2 debugging
 RING_BUFFER = 27  # BPF_MAP_TYPE_RINGBUF
 LAST_LINES = 8  # of libbpf's messages, quoted in an error
+# for the verifier's log; without it libbpf would verify again and again, each time with more room
+LOG_BYTES = 1 << 20
 
 _Printer = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
 _Reader = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
@@ -54,6 +56,8 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "bpf_object__open_file": (_POINTER, [_TEXT, _POINTER]),
     "bpf_object__load": (_INT, [_POINTER]),
     "bpf_object__close": (None, [_POINTER]),
+    "bpf_object__next_program": (_POINTER, [_POINTER, _POINTER]),
+    "bpf_program__set_log_buf": (_INT, [_POINTER, _TEXT, ctypes.c_size_t]),
     "bpf_object__find_program_by_name": (_POINTER, [_POINTER, _TEXT]),
     "bpf_program__fd": (_INT, [_POINTER]),
     "bpf_program__attach": (_POINTER, [_POINTER]),
@@ -284,19 +288,31 @@ class Object(Closing, Maps):
             NotCompiledError: it is missing or older than its sources.
             BpfError: with the messages of libbpf.
         """
+        # it loads threading, which processes that only attach do without
+        from weft.testbed.linux.signals import deferred_signals
+
         compiled.require(path)
         self._links: list[int] = []
-        with listening() as messages:
+        log = ctypes.create_string_buffer(LOG_BYTES)
+        # a callback would lose a signal's exception, and the failure be taken for the kernel's
+        with deferred_signals(), listening() as messages:
             self._object = library().bpf_object__open_file(os.fsencode(path), None)
             if not self._object:
                 raise error(f"bpf {path.name}", messages)
             try:
                 self._prepare(constants, entries or {})
+                self._log_into(log)
                 if library().bpf_object__load(self._object):
-                    raise error(f"bpf {path.name}", messages)
+                    lines = log.value.decode(errors="replace").splitlines()
+                    raise error(f"bpf {path.name}", [*lines, *messages])
             except BaseException:
                 self.close()
                 raise
+
+    def _log_into(self, log: ctypes.Array[ctypes.c_char]) -> None:
+        program = None
+        while program := library().bpf_object__next_program(self._object, program):
+            library().bpf_program__set_log_buf(program, log, len(log))
 
     def _prepare(self, constants: bytes | None, entries: Mapping[str, int]) -> None:
         for name, count in entries.items():

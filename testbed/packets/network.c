@@ -1164,6 +1164,7 @@ static void report_end(struct packet_network *n, const struct message *m, uint32
 static uint64_t handshake_ns(struct packet_network *n, uint32_t number)
 {
 	const struct message *m = &n->messages[number];
+	/* on the stack, so without a place in n->frames: what next_port() calls asks only for its fields */
 	struct frame frame = { .segment = { .flow = number, .layer = m->choices[SENDER].layer },
 			       .src = m->src,
 			       .dst = m->dst,
@@ -1452,7 +1453,8 @@ static uint32_t next_lbsp(struct choice *choice, uint32_t number, const struct f
 
 /* Return the candidate for a packet at switch `number`, as select.bpf.c does (choose_candidate()).
  *
- * random: in [0, 1). */
+ * frame: its packet is all that a rule may read; that of handshake_ns() has no place in n->frames, so
+ * data_bytes() and n->places do not know it.  random: in [0, 1). */
 static uint32_t choose_candidate(struct packet_network *n, uint32_t number,
 				 const struct frame *frame, const uint16_t *set, double random)
 {
@@ -1468,7 +1470,7 @@ static uint32_t choose_candidate(struct packet_network *n, uint32_t number,
 		return below(hash_of(n, rule->alike ? 0 : number, frame), hops);
 	if (hops == 1)
 		return 0;
-	switch (rule->rule) {
+	switch ((enum rule)rule->rule) { /* without default: the compiler asks for a case for each rule */
 	case D_MOD_K:
 		return d_mod_k(host_of(n, number, frame), hops);
 	case TTC:
@@ -1486,9 +1488,18 @@ static uint32_t choose_candidate(struct packet_network *n, uint32_t number,
 		return next_lbsp(&choice, number, frame, hops);
 	case OWN:
 		return own_candidate(&choice, number, frame, memory, hops);
-	default:
+	case SHORTEST:
 		return shortest(&choice, hops);
+	case KERNEL: /* these choose before, or elsewhere */
+	case FLOW_HASH:
+	case RANDOM:
+	case DAR:
+	case VALIANT:
+	case UGAL:
+		break;
 	}
+	n->error = -ENOSYS;
+	return 0;
 }
 
 /* Choose the waypoint of a frame at its source's switch; return its candidate there. */
@@ -1565,7 +1576,7 @@ static int is_host_of(const struct packet_network *n, uint32_t node, uint32_t ho
 	return n->last_switch[host] == node - n->wiring.n_hosts;
 }
 
-/* Return the bytes of data in a frame; an acknowledgement makes no flow. */
+/* Return the bytes of data in a frame of n->frames; an acknowledgement makes no flow. */
 static uint32_t data_bytes(const struct packet_network *n, const struct frame *frame)
 {
 	uint32_t length_bytes = n->places[frame - n->frames].length_bytes;

@@ -6,6 +6,7 @@ Ten thousand hosts take minutes.  Results are a function of the arguments alone.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 from collections.abc import Callable, Mapping, Sequence
 from ctypes import CFUNCTYPE, POINTER, Structure, byref, c_int, c_uint32, c_uint64, c_void_p
@@ -262,6 +263,10 @@ RULE_FIELDS = (
     *("elephant_kb", "start", "key", "detect", "queue", "rest_us"),
     *("groups", "group_bits", "hash"),
 )
+# `ecn` is in the links; the others are read with states=1, which simulated switches lack
+NOT_IN_RULE = frozenset(
+    ("ecn", "states", "edge_packets", "edge_percent", "above_packets", "above_percent")
+)
 
 
 class SwitchRule(Structure):
@@ -280,6 +285,8 @@ class SwitchRule(Structure):
         """
         if rule.reads_daemons and rule.rule != DAR:
             raise ValueError("simulated switches have no states")
+        if unknown := own_rule.common_parameters(rule).keys() - NOT_IN_RULE - set(RULE_FIELDS):
+            raise ValueError(f"struct packet_rule of network.h has no field {min(unknown)!r}")
         common = int(rule.rule), seed & WORD, int(rule.common_seed), frame_bytes
         values = [rule[name] for name in RULE_FIELDS]
         own = (c_uint32 * MOST_PARAMETERS)(*own_rule.parameters(rule))
@@ -867,6 +874,8 @@ class PacketNetwork:
             self.calls.heard(node, event.flow)
 
     def _check(self, result: int) -> int:
+        if result == -errno.ENOSYS:
+            raise ValueError("network.c has no case for this selection rule")
         if result < 0:
             raise OSError(-result, f"simulated network: {os.strerror(-result)}")
         return result

@@ -100,26 +100,32 @@ class PacketFlows(NamedTuple):
         numbers.
 
         Raises:
-            ValueError: a line is wrong; the message begins with the file and the line.
+            ValueError: a line or a flow is wrong; the message begins with the file and, for what
+                cannot be read, the line.
             OSError: the file cannot be read.
         """
+        rows = []
         with open(path, newline="", encoding="utf-8") as file:
             lines = csv.DictReader(file)
-            if sorted(lines.fieldnames or ()) != sorted(COLUMNS):
-                columns = ",".join(lines.fieldnames or ())
-                raise ValueError(
-                    f"{path}:1: the columns must be {','.join(COLUMNS)}, not {columns}"
-                )
-            rows = []
             try:
+                if sorted(lines.fieldnames or ()) != sorted(COLUMNS):
+                    columns = ",".join(lines.fieldnames or ["an empty line"])
+                    raise ValueError(f"the columns must be {','.join(COLUMNS)}, not {columns}")
                 for line in lines:
                     if None in line or None in line.values():
                         raise ValueError(f"a flow has {len(COLUMNS)} values")
                     ends = [_host(topology, line[name]) for name in ("src", "dst")]
                     rows.append((*ends, int(line["bytes"]), float(line["start_s"])))
-            except (ValueError, csv.Error, UnicodeDecodeError) as error:
-                raise ValueError(f"{path}:{lines.line_num}: {error}") from None
-        return cls.of(rows)
+            except UnicodeDecodeError:
+                raise ValueError(f"{path}: it is not text in UTF-8") from None
+            except (ValueError, csv.Error) as error:
+                raise ValueError(f"{path}:{max(lines.line_num, 1)}: {error}") from None
+        try:
+            flows = cls.of(rows)
+            flows.check(topology)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
+        return flows
 
     def check(self, topology: Topology) -> None:
         """Raise ValueError, about the first such flow, if flows cannot be sent on `topology`."""

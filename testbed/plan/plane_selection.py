@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple, TypedDict
@@ -13,7 +12,7 @@ from weft.daemons.core.node_config import NodeConfig, Options
 from weft.daemons.core.scheme import KERNEL, NO_QUEUES, UNSHAPED_KBPS, Scheme
 from weft.testbed.linux import clock
 from weft.testbed.plan.network_plan import require_indexes
-from weft.topologies.core.grammar import parse, unknown, unparse
+from weft.topologies.core.grammar import parse, unparse
 from weft.topologies.core.link import LinkSpec
 from weft.topologies.core.topology import Topology
 
@@ -100,7 +99,7 @@ def _unconfigured(
         return Planes()
     if parse(spec)[0] not in registry.schemes():
         schemes = {NONE, *registry.schemes()}
-        raise ValueError(unknown("scheme", parse(spec)[0], schemes, installed_in=sys.prefix))
+        raise ValueError(registry.unknown_scheme(parse(spec)[0], schemes))
     scheme, options = registry.checked(topology, spec)
     if link is None:
         check_without_rate(scheme, spec, options)

@@ -13,6 +13,7 @@ DECIMAL = re.compile(r"[0-9]+(\.[0-9]+)?")
 NAME = re.compile(r"[a-z][a-z0-9_-]*")
 KEY = re.compile(r"[a-z][a-z0-9_]*")
 MOST_LISTED = 40  # names in an error
+ALIKE = 0.65  # part of the letters of a proposed name: dfr is proposed for drf
 OF_KEY = re.compile(r"(?:[^=,]*=[^,]*,)*?(?P<of>of=)(?=.)")
 
 
@@ -125,7 +126,7 @@ def unknown(kind: str, name: str, known: Iterable[str], *, installed_in: str = "
     installed_in: environment whose packages were searched, where packages bring such names.
     """
     known = sorted(known)
-    close = get_close_matches(name[:MOST_LISTED], known, n=1)
+    close = get_close_matches(name[:MOST_LISTED], known, n=1, cutoff=ALIKE)
     guess = f", did you mean {close[0]}?" if close else ""
     more = f" and {len(known) - MOST_LISTED} more" if len(known) > MOST_LISTED else ""
     names = f": {', '.join(known[:MOST_LISTED])}{more}" if known else " none"

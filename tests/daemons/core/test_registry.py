@@ -16,6 +16,7 @@ from weft.daemons.core.registry import machine as make_machine
 from weft.daemons.core.scheme import SelectionRule
 from weft.daemons.load_balancing.scheme import ChoiceRule
 from weft.daemons.routing.candidates import candidates
+from weft.experiments.cli.cli import main
 from weft.topologies import build
 
 ROOT = Path(__file__).parents[3]
@@ -245,16 +246,28 @@ def test_what_daemons_do_not_read_is_refused_where_there_are_none():
         ("raise KeyError('lost')", "KeyError: 'lost'"),
     ],
 )
-def test_a_package_that_fails_is_named(text, reason, tmp_path, monkeypatch):
+def test_a_package_that_fails_is_named_and_no_other(text, reason, tmp_path, monkeypatch, capsys):
     name = f"weft_broken_{tmp_path.name}"
     (tmp_path / f"{name}.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(registry, "_entry_points", lambda: [name])
-    registry.schemes.cache_clear()
+    forget()
     try:
-        assert registry.of_packages() == {}  # what does not ask for its schemes goes on
-        with pytest.raises(ValueError, match=f"^schemes of {name}: {reason}"):
-            registry.schemes()
+        assert registry.of_packages() == {}
+        assert registry.find("dr").name == "dr"  # what does not ask for its schemes goes on
+        for ask in (registry.find, registry.data_plane):
+            with pytest.raises(
+                ValueError, match=f"no scheme 'mine'.*; schemes of {name}: {reason}"
+            ):
+                ask("mine")
+        assert main(["list", "schemes"]) == 0
+        assert f"weft: left out: schemes of {name}: {reason}" in capsys.readouterr().err
     finally:
         monkeypatch.undo()
-        registry.schemes.cache_clear()
+        forget()
+
+
+def forget() -> None:
+    """Let packages be looked up anew."""
+    registry.schemes.cache_clear()
+    registry._packages.cache_clear()

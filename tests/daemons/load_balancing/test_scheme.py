@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
 import pytest
 
 from weft.daemons.core import registry
 from weft.daemons.load_balancing.scheme import ChoiceRule
+
+REPOSITORY = Path(__file__).parents[3]
+RULES = Path("testbed/data_plane/select.h")
 
 
 @pytest.mark.parametrize(
@@ -72,3 +80,28 @@ def test_ecmp_marks_by_the_data_planes_own_hash():
     assert registry.rule("ecmp").rule == ChoiceRule.KERNEL
     marks = registry.rule("ecmp:ecn=33")
     assert (marks.rule, marks["ecn"], marks.asks_queues) == (ChoiceRule.FLOW_HASH, 33, True)
+
+
+def test_python_and_c_give_rules_the_same_numbers() -> None:
+    block = re.search(r"^enum rule \{([^}]*)\}", (REPOSITORY / RULES).read_text(), re.M)
+    assert block
+    names = re.findall(r"^\t([A-Z_]+)", block[1], re.M)
+    assert names == [rule.name for rule in sorted(ChoiceRule)]
+
+
+@pytest.mark.parametrize("target", ["data_plane/select.bpf.o", "traffic/libndp.so"])
+def test_a_rule_without_a_case_does_not_compile(target: str, tmp_path: Path) -> None:
+    for room in ("data_plane", "packets", "traffic"):
+        (tmp_path / "testbed" / room).mkdir(parents=True)
+        for source in REPOSITORY.glob(f"testbed/{room}/*.[ch]"):
+            shutil.copy(source, tmp_path / "testbed" / room)
+    rules = tmp_path / RULES
+    rules.write_text(
+        re.sub(r"^\tOWN\b", "\tSTICKY = 99,\n\tOWN = 13", rules.read_text(), flags=re.M)
+    )
+    make = ["make", f"--directory={tmp_path}", f"--makefile={REPOSITORY / 'Makefile'}"]
+    how = [*make, "--old-file=.venv/.ready", f"testbed/{target}"]
+    done = subprocess.run(how, capture_output=True, text=True, check=False)
+    assert done.returncode
+    assert "STICKY" in done.stderr
+    assert "switch" in done.stderr

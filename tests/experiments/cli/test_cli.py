@@ -1,4 +1,5 @@
 import csv
+import importlib
 import io
 import json
 import os
@@ -445,6 +446,7 @@ def test_run_says_what_was_measured_now_and_what_before(
     status, out, err = weft("run", "quick", "--set", "size=1,2", "scheme=dr", "--seeds", "1")
     says = (
         f"quick: 1 measured now, 1 stored before, by commit abc+; rows in {results}/results.sqlite"
+        "; code is uncommitted: --fresh measures stored rows again"
     )
     assert (status, err) == (0, [says])
     assert [line.split()[-1] for line in out.splitlines()] == [
@@ -458,8 +460,13 @@ def test_run_says_what_was_measured_now_and_what_before(
         f"quick: 0 measured now, 2 stored before, by commit abc+, commit def; rows in "
         f"{results}/results.sqlite"
     )
-    assert err == [says]
+    advice = "; code is uncommitted: --fresh measures stored rows again"
+    assert err == [says + advice]
     assert all("measured" not in row for row in json.loads(out))
+    words = ("run", "quick", "--set", "size=2", "scheme=dr", "--seeds", "1")
+    assert weft(*words)[2][-1].endswith("results.sqlite")
+    monkeypatch.setattr(provenance, "code", lambda: ("def", True))  # changed since, not committed
+    assert weft(*words)[2][-1].endswith(advice)
 
 
 def test_a_demonstration_is_measured_every_time(weft, monkeypatch, tmp_path):
@@ -892,6 +899,23 @@ def test_what_is_not_foreseen_is_one_line_and_a_file(weft, monkeypatch):
     assert status == 1
     assert "Traceback" in text
     assert "raise error" in text
+
+
+def test_an_error_in_code_of_a_package_names_package_file_and_line(weft, monkeypatch, tmp_path):
+    about = tmp_path / "weft_odd-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: weft-odd\nVersion: 1\n")
+    (about / "entry_points.txt").write_text("[weft.schemes]\nodd = weft_odd\n")
+    code = tmp_path / "weft_odd.py"
+    code.write_text("def order(hops):\n    return hops['odd']\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(
+        graph_commands, "topo", lambda arguments: importlib.import_module("weft_odd").order({})
+    )
+    status, _, (line,) = weft("topo", "star:n=4")
+    assert status == 1
+    assert line.startswith(f"weft: weft_odd, {code}:2: KeyError: 'odd' (all of it in ")
+    Path(line.rpartition(" ")[2].removesuffix(")")).unlink()
 
 
 def test_nothing_is_said_when_the_reader_goes_away():

@@ -61,7 +61,8 @@ def test_a_new_lab_is_one_that_check_reads(tmp_path: Path) -> None:
         (["scheme", "dr"], "the scheme dr is there already: take another name"),
         (["topology", "dcell"], "the topology dcell is there already: take another name"),
         (["experiment", "link_loss"], "the experiment link_loss is there already"),
-        (["scheme", "Mine"], "NAME must be lower-case letters, digits and _, got 'Mine'"),
+        (["scheme", "Mine"], "NAME must be a lower-case letter, then up to 30 of them, digits"),
+        (["scheme", "9x"], "lower-case letter, then up to 30 of them, digits and _, got '9x'"),
         (["lab", "own", "--into", "."], ". is there already: name another folder with --into"),
     ],
 )

@@ -233,6 +233,11 @@ WRONG = [
     ("simulate star:n=3 --fail h0-r0", "argument --fail: must be like h0-h4@2ms, got 'h0-r0'"),
     ("simulate star:n=3 --fail h0-r0@2ms-1", "argument --fail: time: '1' is not a time"),
     (
+        "simulate star:n=3 --fail h0-r0@-2ms",
+        "argument --fail: must be like h0-h4@2ms, got 'h0-r0@-2ms'",
+    ),
+    ("topo torus", "no family 'torus' (there are: "),
+    (
         "simulate star:n=3 --fail h0-r0@2ms-1ms",
         "a link fails at 0 s or later, and before it is restored",
     ),

@@ -9,7 +9,7 @@ import pytest
 
 from weft.daemons.core import registry
 from weft.experiments.demo import conformance
-from weft.experiments.demo.conformance import findings
+from weft.experiments.demo.conformance import cause, findings
 
 
 @pytest.fixture
@@ -97,3 +97,38 @@ def test_linux_is_asked_under_the_virtual_clock() -> None:
     finding = conformance.with_linux("dcell:n=3,k=1", "dr", watcher)
     assert finding == ("dcell:n=3,k=1", "Linux, virtual clock", 3, "", "")
     assert watcher.runs == 3
+
+
+@pytest.mark.parametrize(
+    ("network", "why"),
+    [
+        ("dcell:n=4,k=3", "dcell:n=4,k=3 has 176,820 servers, .* interface indexes for"),
+        ("dcell:n=6,k=2", "1,806 servers: conform compares all pairs, of 1,000 servers at most"),
+    ],
+)
+def test_a_network_too_large_is_refused_before_any_is_tried(network: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        next(findings("dr", ["dcell:n=3,k=1", network], seed=1))
+
+
+@pytest.mark.parametrize(
+    ("failed", "difference", "said"),
+    [
+        (
+            "h0-h3",
+            "h9 to h5: arrives, path h9 h5 (graph); is lost, path h9, no route at h9 (fabric)",
+            "with h0-h3 dead, Linux does as predicted, the simulator "
+            "does not: h9 to h5: arrives, path h9 h5 (predicted); is lost, path h9, no route at h9 "
+            "(simulator)",
+        ),
+        (
+            "",
+            "h0 to h1: arrives, path h0 h1 (graph); is lost, path h0, no route at h0 (kernel)",
+            "h0 to h1: arrives, path h0 h1 (predicted); is lost, path h0, no route at h0 (Linux)",
+        ),
+    ],
+)
+def test_a_difference_on_linux_names_dead_links_and_who_differs(
+    failed: str, difference: str, said: str
+) -> None:
+    assert cause({"failed": failed, "difference": difference}) == said

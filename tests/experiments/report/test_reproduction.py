@@ -13,6 +13,7 @@ from weft.experiments.report import reproduction
 from weft.experiments.report.claims import OURS, Claim, Query, all_claims
 from weft.experiments.report.published import PublishedSet
 from weft.experiments.report.reproduction import Likeness, compare, sample, select
+from weft.experiments.runner import provenance
 from weft.experiments.runner.definition import find
 
 EXPERIMENT = find("ccrdn_properties")
@@ -142,8 +143,6 @@ def test_rows_in_real_time_are_compared_by_the_interval():
 
 
 def test_the_command_measures_publishes_and_compares(weft, tmp_path, monkeypatch):
-    from weft.experiments.runner import provenance
-
     words = ["reproduce", "ccrdn-1", "--jobs", "1", "--results", tmp_path / "results"]
     words += ["--published", tmp_path / "set"]
     monkeypatch.setattr(provenance, "code", lambda: ("0123456789", False))
@@ -161,6 +160,16 @@ def test_the_command_measures_publishes_and_compares(weft, tmp_path, monkeypatch
     assert changed.status == 1
     assert json.loads(changed.out)[0]["verdict"].startswith("different")
     assert "in links" in changed.err
+
+
+def test_an_experiment_without_runs_in_the_set_is_refused_with_the_place_of_sweeps(
+    weft, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(provenance, "code", lambda: ("0" * 12, False))
+    for flags in ([], ["--publish"]):
+        done = weft("reproduce", "first_light", *flags, "--results", tmp_path)
+        assert done.status == 2
+        assert "SWEEPS in the experiment's file" in done.err.splitlines()[-1]
 
 
 def test_a_check_that_would_compare_nothing_is_refused_before_it_measures(weft, tmp_path):
@@ -185,8 +194,6 @@ def test_claims_without_a_set_are_refused(weft, tmp_path):
 
 
 def test_changed_code_is_not_published(weft, tmp_path, monkeypatch):
-    from weft.experiments.runner import provenance
-
     monkeypatch.setattr(provenance, "code", lambda: ("0123456789", True))
     refused = weft("reproduce", "ccrdn-1", "--publish", "--published", tmp_path)
     assert (refused.status, "clean commit" in refused.err) == (2, True)

@@ -606,8 +606,9 @@ def test_a_link_whose_mtu_was_reduced_by_hand_loses_nothing_silently(
         wait_until("the sender knows the MTU", is_refused)
 
 
-DEFAULT_RULE = "\tdefault:\n\t\treturn below(draw(choice), choice->n);\n"
-NEW_RULE = "\tcase 99:\n\t\treturn settings->number % choice->n;\n"
+LAST_RULE = "\tOWN /* of another package: choose() */\n"
+LAST_CASE = "\tcase OWN:\n"
+NEW_RULE = "\tcase NTH:\n\t\treturn settings->number % choice->n;\n"
 
 
 def test_a_new_rule_is_a_case_with_its_parameters_and_a_kind(
@@ -616,14 +617,17 @@ def test_a_new_rule_is_a_case_with_its_parameters_and_a_kind(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    """Two files: select.bpf.c, and daemons/load_balancing/scheme.py, whose table has one entry more
-    here."""
+    """Three files: select.h, select.bpf.c and load_balancing/scheme.py, whose table has one entry
+    more here."""
     for source in [*libbpf.DIRECTORY.glob("select*.[ch]"), *libbpf.DIRECTORY.glob("*.h")]:
         shutil.copy(source, tmp_path)
-    program = tmp_path / "select.bpf.c"
+    numbers, program = tmp_path / "select.h", tmp_path / "select.bpf.c"
+    text = numbers.read_text()
+    assert text.count(LAST_RULE) == 1
+    numbers.write_text(text.replace(LAST_RULE, "\tOWN,\n\tNTH = 99\n"))
     text = program.read_text()
-    assert text.count(DEFAULT_RULE) == 1
-    text = text.replace(DEFAULT_RULE, NEW_RULE + DEFAULT_RULE)
+    assert text.count(LAST_CASE) == 1
+    text = text.replace(LAST_CASE, NEW_RULE + LAST_CASE)
     program.write_text(text.replace("\t__u32 gap_us;", "\t__u32 number;\n\t__u32 gap_us;"))
     for name in ("select.bpf.c", "select_blind.bpf.c"):
         compiled(tmp_path / name)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,6 +17,7 @@ from weft.daemons.load_balancing.scheme import own_rule as scheme_of
 from weft.experiments.cli.cli import main
 from weft.testbed.data_plane import own_rule
 from weft.testbed.data_plane.data_plane import DataPlane
+from weft.testbed.linux import libbpf
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.packets.simulation import simulate
 from weft.testbed.plan.network_plan import mac
@@ -36,6 +40,10 @@ BY_HOST = (
     "	return arrival->host + parameters->step + (load_of(context, 0) > parameters->limit);\n"
 )
 IN_TURN = "	return arrival->memory++;\n"
+TOO_LONG = (
+    "	__u32 own = 0;\n	while (load_of(context, own))\n"
+    "		own += draw(context);\n	return own;\n"
+)
 ENDLESS = "	while (draw(context))\n		load_of(context, 0);\n	return 0;\n"
 
 
@@ -228,3 +236,47 @@ def test_the_verifier_s_reason_is_said(own: Callable[[str], Path], fabric: Runni
     assert str(refused.value).startswith(f"{code}:4: the kernel's")
     assert "infinite loop" in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.kernel
+def test_a_loop_without_a_bound_is_refused_with_its_place_by_one_program(
+    own: Callable[[str], Path], fabric: RunningNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The program without queues would pass, and a whole log takes libbpf a minute."""
+    tried: list[str] = []
+    compiled = own_rule.program
+    monkeypatch.setattr(
+        own_rule, "program", lambda rule, name: tried.append(name) or compiled(rule, name)
+    )
+    code = own(TOO_LONG)
+    with pytest.raises(
+        ValueError, match=r"program is too large.*; a loop needs a bound"
+    ) as refused:
+        DataPlane.load(fabric, "own")
+    assert str(refused.value).startswith(f"{code}:")
+    assert len(tried) == 1
+    assert isinstance(refused.value.__cause__, libbpf.BpfError)
+    assert sum(map(len, refused.value.__cause__.log)) < 2 * libbpf.LOG_BYTES
+
+
+@pytest.mark.kernel
+def test_a_signal_while_the_verifier_works_is_no_answer_of_the_kernel(
+    own: Callable[[str], Path], fabric: RunningNetwork
+) -> None:
+    class TerminationError(Exception):
+        pass
+
+    def stop(*_: object) -> None:
+        raise TerminationError
+
+    own(TOO_LONG)
+    own_rule.program(registry.rule("own"), "select.bpf.o")
+    before = signal.signal(signal.SIGTERM, stop)
+    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM))
+    try:
+        timer.start()
+        with pytest.raises(TerminationError):
+            DataPlane.load(fabric, "own")
+    finally:
+        timer.join()
+        signal.signal(signal.SIGTERM, before)

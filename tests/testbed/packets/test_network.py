@@ -378,6 +378,37 @@ def test_a_rule_that_simulated_switches_lack_is_refused() -> None:
         network_of(topology, hops)
 
 
+@pytest.mark.parametrize(
+    ("rule", "why"),
+    [
+        (SelectionRule(99), r"^network\.c has no case for this selection rule$"),
+        (SelectionRule(ChoiceRule.TTC, {"small": 1}), r"packet_rule .* has no field 'small'$"),
+    ],
+)
+def test_a_rule_or_parameter_unknown_to_the_library_is_refused(
+    rule: SelectionRule, why: str
+) -> None:
+    topology = build("fattree:k=4")
+    with pytest.raises(ValueError, match=why):
+        run_all_to_one(topology, rule)
+
+
+def test_simulated_switches_have_a_case_for_the_rule_of_each_scheme() -> None:
+    topology = build("fattree:k=4")
+    for name, scheme in registry.schemes().items():
+        if scheme.selection and not (rule := registry.rule(name)).reads_daemons:
+            assert run_all_to_one(topology, rule) == topology.servers - 1, name
+
+
+def run_all_to_one(topology: Topology, rule: SelectionRule) -> int:
+    """Return how many messages come to host 0."""
+    network = network_of(topology, packets.shortest(topology, rule))
+    for host in range(1, topology.servers):
+        network.send(0, host, 0, host, 30_000)
+    network.run_until(10**9)
+    return len(network.delivered)
+
+
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
 @pytest.mark.parametrize("choice", LayerChoice)

@@ -355,7 +355,11 @@ def test_columns_are_of_flows_alone() -> None:
     ("text", "reason"),
     [
         ("src,dst,bytes\n", r":1: the columns must be start_s,src,dst,bytes, not src,dst,bytes$"),
-        ("", r":1: the columns must be"),
+        ("", r":1: the columns must be .*, not an empty line$"),
+        ("start_s,src,dst,bytes\n0,h0,h1,1\n0,h2,h2,1\n", r": flow 1 leads to its own source$"),
+        ("start_s,src,dst,bytes\n", r": give 1 to .* flows, not 0$"),
+        ("start_s,src,dst,bytes\n0,h0,h\udc81,1\n", r": it is not text in UTF-8$"),
+        ("\udc81", r": it is not text in UTF-8$"),
         ("start_s,src,dst,bytes\n0,h0,h9,1\n", r":2: .*h9"),
         ("start_s,src,dst,bytes\n0,h0,h1,1\n0,h0,h1\n", r":3: a flow has 4 values$"),
         ("start_s,src,dst,bytes\n0,h0,h1,1,5\n", r":2: a flow has 4 values$"),
@@ -365,7 +369,7 @@ def test_columns_are_of_flows_alone() -> None:
 )
 def test_a_wrong_file_is_refused_by_its_line(tmp_path: Path, text: str, reason: str) -> None:
     file = tmp_path / "flows.csv"
-    file.write_text(text)
+    file.write_text(text, errors="surrogateescape")
     with pytest.raises(ValueError, match=r"flows\.csv" + reason):
         PacketFlows.read(file, build("star:n=4"))
 
