@@ -4,14 +4,15 @@ from types import SimpleNamespace
 import pytest
 
 from weft.daemons.proxy.path_selection import ROUTINE, URGENT, Paths
-from weft.daemons.proxy.routing import least_loaded_first, shortest_first
+from weft.daemons.proxy.routing import GP_E, Policy, least_loaded_first, shortest_first
 
 NEAR, FAR, FARTHER = 0, 5, 7  # numbers of paths; NEAR is DR's
+POLICY = Policy(GP_E, least_level=2, condition1=False)
 
 
 def paths(cost=shortest_first, most_hold_s=30.0, **given):
     ways = [(3, NEAR), (3, FAR), (5, FARTHER)]
-    settings = SimpleNamespace(cost=cost, hold_s=0.5, most_hold_s=most_hold_s)
+    settings = SimpleNamespace(policy=POLICY, cost=cost, hold_s=0.5, most_hold_s=most_hold_s)
     return Paths(9, 0x0A000009, ways, NEAR, settings, **given)
 
 
@@ -94,7 +95,7 @@ def test_with_direct_first_it_is_asked_about_again_also_where_it_is_longer():
         9,
         [(5, NEAR), (3, FAR)],
         NEAR,
-        SimpleNamespace(cost=shortest_first, hold_s=0.5, most_hold_s=30.0),
+        SimpleNamespace(policy=POLICY, cost=shortest_first, hold_s=0.5, most_hold_s=30.0),
         direct_first=True,
     )
     candidates.refreshed_s = 0.0
