@@ -32,6 +32,13 @@ QUIET_WITHIN_S = 60.0
 REPORT_S = 0.5  # shortest time between two events about one destination
 
 
+def in_words(value: Any) -> str:
+    """Return a status, of mappings and lists, as one line without brackets."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {in_words(part)}" for key, part in value.items())
+    return "; ".join(map(in_words, value)) if isinstance(value, list) else str(value)
+
+
 class Simulator:
     """Network whose routers run a scheme; time is in seconds and begins at 0.
 
@@ -183,7 +190,7 @@ class Simulator:
         while (waiting := self._unconverged()) is not None:
             if self.now >= end:
                 name = self.topology.naming.name(waiting)
-                status = ", ".join(f"{key} {value}" for key, value in self.status(waiting).items())
+                status = in_words(self.status(waiting))
                 raise TimeoutError(f"{name} has not converged within {within_s} s: {status}")
             self.run_for(every_s)
         return self.now
