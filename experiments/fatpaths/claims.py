@@ -1534,7 +1534,7 @@ CLOUD = (
                 {"scheme": "ecmp"},
             ),
             ours="200 hosts, TCP of Linux, virtual clock",
-            apart=f"{SMALL} 'Respectively' can give the factors to sizes alone, or to networks, too.",
+            apart=f"{SMALL} 'Respectively' gives factors to sizes alone, or to networks, too.",
         )
         for words, size, paper in (
             ("200 kB", 200_000, "below 0.4"),
