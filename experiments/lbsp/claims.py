@@ -40,7 +40,7 @@ OUR_POD = (
 OF_FIGURE_7A = "; the network of figure 7a"
 AFTER_A_THIRD = "; {0} after a third of the time"
 OF_WHAT = "of what its load is 0.8"
-LIGHT: Where = {"rounds": 300, "load_fraction": 0.2}
+LIGHT: Mapping[str, Any] = {"rounds": 300, "load_fraction": 0.2}
 BOTH_LOADS = "0.8 of a host's link, then 0.2 with 300 permutations"
 OVERLOADED = (
     f"The paper does not say {OF_WHAT}. At 0.8 of a host's link uplinks carry less "
