@@ -49,8 +49,8 @@ OVERLOADED = (
 FURTHER = OVERLOADED + "further from the paper."
 RATIO_FALLS = OVERLOADED + "and their ratio falls."
 SAME_PATH = (
-    "In our reading of figure 3, an image, the three flows begin at one edge switch. Both failures "
-    "take the same path from them, so both runs are equal."
+    "The two flows of one host share its link, which bounds the slowest, with healthy links, too. "
+    "In our reading of figure 3, an image, both failures take the same path from the flows."
 )
 IN_ORDER = (
     "Packet scatter sends nothing again here, and the two flows of one host share its link, which "
