@@ -224,15 +224,18 @@ BY_FLOWS = {  # jump_packets of dar-count: mean and largest receiver's
     (RNB, 40.0): {"mean": "7.2 packets", "max": "13.7 packets"},
     (RNB, 19.2): {"mean": "5.2 packets", "max": "13.7 packets"},
 }
-DRIFT = "Hosts drift apart, so throughput falls within our window. " + NOT_PRINTED
+DRIFT = (
+    "Leaves do not settle. Hosts drift apart, several messages meet at a receiver, and throughput "
+    "falls within our window. " + NOT_PRINTED
+)
 CASES = {
     (SNB, 40.0): "SNB, CLOS(24,48,48), 40 Gbit/s",
     (RNB, 40.0): "RNB, CLOS(24,48,24), 40 Gbit/s",
     (RNB, 19.2): "RNB, CLOS(24,48,24), 19.2 Gbit/s",
 }
 OUR_TABLE = (
-    "packets of 2 kB; threshold, rest, buffers, delays and cut-through of the authors' later "
-    "simulator"
+    "packets of 2 kB, from 200 to 1,300 µs; threshold, rest, buffers, delays and cut-through of "
+    "the authors' later simulator"
 )
 
 

@@ -273,8 +273,8 @@ MODEL = (
             25,
             flows(scheme, "default_path_fraction", form=Form.PERCENT),
             ours=f"k = 8, mean of 200 experiments; {leave} leave at each switch",
-            apart="The paper's number is that of independent loads, of which a half redirect. Ours "
-            "depends on ties: where they are kept a third leave at each switch, else two thirds.",
+            apart="The paper's number is that of independent loads. Ours depends on ties and on k: "
+            "if ties are kept, a fifth to a third leave at each switch, else two thirds or more.",
         )
         for words, scheme, leave in (
             ("ties kept", "ttc:delta=0", "30 to 31 %"),
