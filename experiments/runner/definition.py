@@ -157,7 +157,7 @@ class Experiment:
     engines: possible engines; the first is the default.
     axes: parameters with their values in the default sweep; every combination is a cell.
     columns: meaning of each figure, see rows.py.
-    timed_columns: figures that hold processor times of the machine, which no two runs share.
+    timed_columns: figures of the machine, as processor times, which no two runs share.
     seeds: runs of a cell by default, seeded 0, 1, ...
     must_hold: invariants: figures that are true unless something is broken.  A row that breaks one
         may say how in the column DIFFERENCE, which `weft run` prints.
