@@ -173,7 +173,7 @@ def enter(search: DetourSearch, after: RouterTable, hop: int, u: int, weight: fl
 
 def entered(path: IntegerArray, hops: int, u: int) -> bool:
     """Return True if `u` is among the first `hops` routers of `path`."""
-    found = False
+    is_there = False
     for hop in range(hops):
-        found |= path[hop] == u
-    return found
+        is_there |= path[hop] == u
+    return is_there

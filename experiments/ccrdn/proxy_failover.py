@@ -32,6 +32,7 @@ from weft.experiments.engines.routes import (
     lengths,
     some_pairs,
 )
+from weft.experiments.report.claims import Sweep
 from weft.experiments.report.panels import Bars
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
 from weft.experiments.runner.parameters import Integer, Number, Word
@@ -334,6 +335,12 @@ FIGURE = Bars(
         "recovered_fraction": {"predicted_fraction": "predicted by the graph"},
     },
     rows=affected_runs,
+)
+SWEEPS = (
+    Sweep(
+        "proxy_failover",
+        {"clock": "virtual", "topology": "dcell:n=4,k=1", "routing": ("pr-gpi", "pr-gpe", "dfr")},
+    ),
 )
 EXPERIMENT = Experiment(
     name="proxy_failover",

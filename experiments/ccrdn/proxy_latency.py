@@ -34,6 +34,7 @@ from weft.experiments.engines import reachability
 from weft.experiments.engines.graph import METHODS, policy
 from weft.experiments.engines.kernel_run import measured
 from weft.experiments.engines.routes import EVERYWHERE, Pair, asking, lengths, some_pairs
+from weft.experiments.report.claims import Sweep
 from weft.experiments.report.panels import Bars, Curves, Stack, exploded
 from weft.experiments.runner.definition import Experiment, Result, Row, Run
 from weft.experiments.runner.parameters import Integer
@@ -231,6 +232,7 @@ def check(run: Run) -> None:
         )
 
 
+SWEEPS = (Sweep("proxy_latency", {"clock": "virtual", "rate_mbps": 100}),)
 EXPERIMENT = Experiment(
     name="proxy_latency",
     question=(

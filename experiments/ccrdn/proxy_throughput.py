@@ -36,6 +36,7 @@ from weft.experiments.engines.loops import Tally
 from weft.experiments.engines.pairs import Pairs, pair
 from weft.experiments.engines.routes import EVERYWHERE, Pair, asking, lengths
 from weft.experiments.engines.workloads import endless
+from weft.experiments.report.claims import Sweep
 from weft.experiments.report.panels import Bars
 from weft.experiments.runner.definition import Experiment, Result, Row, Run
 from weft.testbed.measure.traceroute import trace
@@ -204,6 +205,7 @@ def check(run: Run) -> None:
     common.check_delay(run)
 
 
+SWEEPS = (Sweep("proxy_throughput", {"clock": "virtual", "topology": "ficonn:n=4,k=2"}),)
 EXPERIMENT = Experiment(
     name="proxy_throughput",
     question=(

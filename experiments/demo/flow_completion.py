@@ -15,6 +15,7 @@ from weft.experiments.engines.arrays import Floats
 from weft.experiments.engines.kernel_run import running
 from weft.experiments.engines.workloads import PATTERNS, pairs
 from weft.experiments.fatpaths.transports import TRANSPORT, hashes_flows, total
+from weft.experiments.report.claims import Sweep, Where
 from weft.experiments.report.panels import Bars, Curves, Stack, cumulative
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
 from weft.experiments.runner.parameters import Integer, Spec
@@ -145,6 +146,28 @@ def ends(table: Table) -> Table:
 
 
 FACET = ("topology", "traffic", "size_bytes", "rate_mbps", "engine")
+LARGE: Where = {"topology": "fattree:k=36", "size_bytes": 200_000}
+BY_FLOW: Where = {"scheme": ("ecmp", "letflow", "drill", "rps"), "transport": "tcp:control=dctcp"}
+BY_PACKET: Where = {"scheme": ("drill", "rps"), "transport": "ndp"}
+MODELS = tuple(f"tcp:control={name},small_queues=1" for name in ("reno", "cubic", "dctcp"))
+BESIDE_LINUX: Where = {"rate_mbps": 100, "size_bytes": 5_000_000}
+CHAINS: tuple[Where, ...] = (
+    {"topology": "dcell:n=4,k=1", "scheme": "dr", "delay_us": 2000},
+    {"topology": "clos:n=4,r=4,m=4", "scheme": "dmodk", "delay_us": 500},
+)
+BOTH_ENGINES: tuple[Where, ...] = (
+    {"transport": MODELS, "engine": "kernel", "clock": "virtual"},
+    {"transport": (*MODELS, "tcp:control=cubic"), "engine": "packet"},
+)
+SWEEPS = (
+    Sweep("flow_completion", {**LARGE, **BY_FLOW}),
+    Sweep("flow_completion", {**LARGE, **BY_PACKET}),
+    *(
+        Sweep("flow_completion", {**BESIDE_LINUX, **chain, **way})
+        for chain in CHAINS
+        for way in BOTH_ENGINES
+    ),
+)
 EXPERIMENT = Experiment(
     name="flow_completion",
     question="How long do flows take on any network, under any scheme, packet by packet?",

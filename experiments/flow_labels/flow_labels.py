@@ -35,6 +35,7 @@ from weft.experiments.engines.workloads import endless, pairs
 from weft.experiments.fatpaths import fatpaths_vs_fattree, layered_network
 from weft.experiments.fatpaths.layered_network import ECN_PACKETS
 from weft.experiments.flow_labels import columns, maps
+from weft.experiments.report.claims import Sweep, Where
 from weft.experiments.runner.definition import Experiment, Result, Row, Run
 from weft.experiments.runner.parameters import Integer, Spec
 from weft.testbed.data_plane import layer_program, marks
@@ -354,6 +355,39 @@ def is_compared(run: Run) -> bool:
 
 
 PART_S = common.PART_OF_SECONDS
+LINUX_TIMEOUT: Where = {
+    **{"topology": "clos:n=4,r=4,m=4", "way": ("ports", "prr"), "failed_links": 2},
+    **{"rto_min_us": 200_000, "after_s": 2.0},
+}
+JELLYFISH, SLIMFLY = "jellyfish:n=8,r=3,p=2,seed=1", "slimfly:q=3,p=2"
+SMALL_FABRICS = (
+    *("clos:n=4,r=4,m=4", "hyperx:l=2,s=3,p=2", "polarfly:q=3,p=2"),
+    *(SLIMFLY, JELLYFISH),
+)
+BY_LAYERS = ("layers", "gaps", "flowcut", "presto")
+BY_PATHS = ("ports", "letflow", "ugal", *BY_LAYERS)
+WORST_WAYS = ("ports", "ugal", "layers", "flowcut")
+HEARD = ("ecmp", "fatpaths:trigger=cut,start=random")  # whose daemons find failures
+DIED: Where = {"failed_links": 2, "plb_rounds": 12}
+WORST_PAIRS: Where = {"failed_links": 0, "pattern": "worst"}
+SWEEPS = (
+    Sweep("flow_labels"),
+    Sweep("flow_labels", LINUX_TIMEOUT),
+    Sweep("flow_labels", {"topology": SMALL_FABRICS[0], "way": (*BY_LAYERS, *HEARD), **DIED}),
+    Sweep("flow_labels", {"topology": JELLYFISH, "way": ("prr", *BY_PATHS, *HEARD), **DIED}),
+    Sweep(
+        "flow_labels",
+        {"topology": SLIMFLY, "way": ("ports", "ugal", "layers", HEARD[1]), **DIED},
+    ),
+    Sweep("flow_labels", {"topology": JELLYFISH, "way": WORST_WAYS, **WORST_PAIRS}),
+    *(
+        Sweep("flow_labels", {"topology": SMALL_FABRICS, "engine": "packet", **more}, 10)
+        for more in (
+            {"way": ("in-trees", *BY_PATHS, *HEARD), **DIED},
+            {"way": ("in-trees", *BY_PATHS), **WORST_PAIRS},
+        )
+    ),
+)
 EXPERIMENT = Experiment(
     name="flow_labels",
     question="How much goodput do flows of Linux' TCP keep when they collide or links die "

@@ -36,6 +36,7 @@ from weft.daemons.lbsp.routing import shape_of
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.kernel_run import running
 from weft.experiments.lbsp import columns, lbsp_tcp
+from weft.experiments.report.claims import Sweep, Where
 from weft.experiments.report.panels import Bars
 from weft.experiments.runner.definition import Experiment, Result, Row, Run
 from weft.experiments.runner.parameters import Integer, Number, Spec, Word
@@ -328,6 +329,12 @@ def check(run: Run) -> None:
 SETTING = ("topology", "rate_mbps", "queue_packets", "pairs", "load_fraction", "processes")
 
 
+# Fidelity has no rule for a rate that changes (degraded).
+LOST_LINKS: Where = {
+    **{"clock": "virtual", "topology": "fattree:k=4"},
+    "failure": ("link", "silent-link", "node"),
+}
+SWEEPS = (Sweep("lbsp_recovery", LOST_LINKS, 3),)
 EXPERIMENT = Experiment(
     name="lbsp_recovery",
     question="How long until the last flow that a failure affects is rerouted, and what is lost "

@@ -65,72 +65,9 @@ LINUX: Where = {
     "rate_mbps": 1000,
     "frame_bytes": 1514,
 }
-LARGE: Where = {"topology": "fattree:k=36", "size_bytes": 200_000}
-BY_FLOW: Where = {"scheme": ("ecmp", "letflow", "drill", "rps"), "transport": "tcp:control=dctcp"}
-BY_PACKET: Where = {"scheme": ("drill", "rps"), "transport": "ndp"}
-MODELS = tuple(f"tcp:control={name},small_queues=1" for name in ("reno", "cubic", "dctcp"))
-BESIDE_LINUX: Where = {"rate_mbps": 100, "size_bytes": 5_000_000}
-CHAINS: tuple[Where, ...] = (
-    {"topology": "dcell:n=4,k=1", "scheme": "dr", "delay_us": 2000},
-    {"topology": "clos:n=4,r=4,m=4", "scheme": "dmodk", "delay_us": 500},
-)
-BOTH_ENGINES: tuple[Where, ...] = (
-    {"transport": MODELS, "engine": "kernel", "clock": "virtual"},
-    {"transport": (*MODELS, "tcp:control=cubic"), "engine": "packet"},
-)
-# Fidelity has no rule for a rate that changes (degraded).
-LOST_LINKS: Where = {
-    **{"clock": "virtual", "topology": "fattree:k=4"},
-    "failure": ("link", "silent-link", "node"),
-}
-LINUX_TIMEOUT: Where = {
-    **{"topology": "clos:n=4,r=4,m=4", "way": ("ports", "prr"), "failed_links": 2},
-    **{"rto_min_us": 200_000, "after_s": 2.0},
-}
-JELLYFISH, SLIMFLY = "jellyfish:n=8,r=3,p=2,seed=1", "slimfly:q=3,p=2"
-SMALL_FABRICS = (
-    *("clos:n=4,r=4,m=4", "hyperx:l=2,s=3,p=2", "polarfly:q=3,p=2"),
-    *(SLIMFLY, JELLYFISH),
-)
-BY_LAYERS = ("layers", "gaps", "flowcut", "presto")
-BY_PATHS = ("ports", "letflow", "ugal", *BY_LAYERS)
-WORST_WAYS = ("ports", "ugal", "layers", "flowcut")
-HEARD = ("ecmp", "fatpaths:trigger=cut,start=random")  # whose daemons find failures
-DIED: Where = {"failed_links": 2, "plb_rounds": 12}
-WORST_PAIRS: Where = {"failed_links": 0, "pattern": "worst"}
 SWEEPS = (
-    Sweep("flow_completion", {**LARGE, **BY_FLOW}),
-    Sweep("flow_completion", {**LARGE, **BY_PACKET}),
-    *(
-        Sweep("flow_completion", {**BESIDE_LINUX, **chain, **way})
-        for chain in CHAINS
-        for way in BOTH_ENGINES
-    ),
     Sweep("link_loss", {"engine": "fabric"}),
     *(Sweep(name, {"clock": "virtual"}) for name in ("flowlet_gaps", "connectivity_kernel")),
-    Sweep("proxy_latency", {"clock": "virtual", "rate_mbps": 100}),
-    Sweep(
-        "proxy_failover",
-        {"clock": "virtual", "topology": "dcell:n=4,k=1", "routing": ("pr-gpi", "pr-gpe", "dfr")},
-    ),
-    Sweep("lbsp_recovery", LOST_LINKS, 3),
-    Sweep("proxy_throughput", {"clock": "virtual", "topology": "ficonn:n=4,k=2"}),
-    Sweep("flow_labels"),
-    Sweep("flow_labels", LINUX_TIMEOUT),
-    Sweep("flow_labels", {"topology": SMALL_FABRICS[0], "way": (*BY_LAYERS, *HEARD), **DIED}),
-    Sweep("flow_labels", {"topology": JELLYFISH, "way": ("prr", *BY_PATHS, *HEARD), **DIED}),
-    Sweep(
-        "flow_labels",
-        {"topology": SLIMFLY, "way": ("ports", "ugal", "layers", HEARD[1]), **DIED},
-    ),
-    Sweep("flow_labels", {"topology": JELLYFISH, "way": WORST_WAYS, **WORST_PAIRS}),
-    *(
-        Sweep("flow_labels", {"topology": SMALL_FABRICS, "engine": "packet", **more}, 10)
-        for more in (
-            {"way": ("in-trees", *BY_PATHS, *HEARD), **DIED},
-            {"way": ("in-trees", *BY_PATHS), **WORST_PAIRS},
-        )
-    ),
     Sweep("collectives"),
     Sweep("collectives", {"topology": THREE, **TCP}),
     Sweep("collectives", {"engine": "graph", "scheme": ("ecmp", "rps")}),

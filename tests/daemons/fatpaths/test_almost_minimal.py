@@ -51,10 +51,10 @@ def test_the_path_is_the_lightest_that_goes_along_with_the_layer(spec, least):
         none += not along
         assert bool(links) == bool(along)
         if along:
-            found = search.best[: links + 1].tolist()
-            assert found in along
-            assert weight_of(search, found) == min(weight_of(search, way) for way in along)
-            equal = [way for way in along if weight_of(search, way) == weight_of(search, found)]
+            best = search.best[: links + 1].tolist()
+            assert best in along
+            assert weight_of(search, best) == min(weight_of(search, way) for way in along)
+            equal = [way for way in along if weight_of(search, way) == weight_of(search, best)]
             assert links == min(map(len, equal)) - 1
     assert 0 < none < 60
 

@@ -144,12 +144,12 @@ def test_a_train_of_half_a_round_trip_ends_slow_start(
 ) -> None:
     window.packets = packets
     assert not window.sample(RTT_NS, 1, threshold)  # a round begins
-    found = []
+    ended = []
     while window.now < RTT_NS:
         window.now += gap_ms * MS_NS
-        found.append(window.sample(RTT_NS, 2, threshold))
-    first = found.index(True) if ends else len(found)
-    assert sum(found) == ends  # once
+        ended.append(window.sample(RTT_NS, 2, threshold))
+    first = ended.index(True) if ends else len(ended)
+    assert sum(ended) == ends  # once
     if ends:
         assert RTT_NS / 2 < (first + 1) * gap_ms * MS_NS <= RTT_NS / 2 + gap_ms * MS_NS
 
@@ -170,11 +170,11 @@ def test_a_round_trip_that_has_risen_ends_slow_start(
 ) -> None:
     window.packets = 100
     assert not window.sample(least_ms * MS_NS, 1, UNLIMITED)
-    found = []
+    ended = []
     for _ in range(9):
         window.now += 3 * MS_NS  # no train
-        found.append(window.sample(least_ms * MS_NS + 1000 * rise_us, 200, UNLIMITED))
-    assert found == [*8 * [False], ends]
+        ended.append(window.sample(least_ms * MS_NS + 1000 * rise_us, 200, UNLIMITED))
+    assert ended == [*8 * [False], ends]
 
 
 def test_one_short_round_trip_of_eight_hides_the_others(window: Window) -> None:
@@ -205,11 +205,11 @@ def test_each_round_has_samples_and_a_train_of_its_own(window: Window) -> None:
     for acknowledged in (1, *8 * [50]):  # the round ends with packet 101
         window.now += 3 * MS_NS
         assert not window.sample(10 * MS_NS, acknowledged, UNLIMITED)
-    found = []
+    ended = []
     for acknowledged in (102, *8 * [150]):
         window.now += 3 * MS_NS
-        found.append(window.sample(30 * MS_NS, acknowledged, UNLIMITED))
-    assert found == [*8 * [False], True]
+        ended.append(window.sample(30 * MS_NS, acknowledged, UNLIMITED))
+    assert ended == [*8 * [False], True]
 
 
 @pytest.fixture
@@ -236,7 +236,8 @@ class Sender:
         for number in range(packets):
             self.acknowledged += 1
             is_marked = first_is_marked and not number
-            self.sent += len(self.flow.answer(self.acknowledged, congested=is_marked))
+            for packet in self.flow.answer(self.acknowledged, congested=is_marked):
+                self.sent = max(self.sent, packet + 1)
 
     def lose_a_third(self) -> None:
         """Let a mark cut the window of 16 at which a train of answers has ended slow start."""
@@ -263,3 +264,21 @@ def test_a_flow_that_rests_does_not_hurry_along_the_curve(flow: Flow) -> None:
     before = sender.in_flight
     sender.answer(before)
     assert before <= sender.in_flight <= before + 2
+
+
+def test_after_a_timeout_no_loss_before_it_counts(flow: Flow) -> None:
+    """Without a plateau the window grows by a twentieth, up to one it would hardly grow at all."""
+    flow.library.tcp_write(flow.flow, c_uint64(0), c_uint64(100_000_000))
+    sender = Sender(flow)
+    sender.answer(2_500)
+    window = sender.in_flight
+    assert window > 80
+    while sender.in_flight >= window:  # a probe, then the timeout
+        sent = flow.expire()
+        if sent == [sender.acknowledged]:
+            break
+    sender.answer(window)
+    before = sender.in_flight
+    assert before < window
+    sender.answer(10 * before)
+    assert sender.in_flight > 1.3 * before

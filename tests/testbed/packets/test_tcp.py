@@ -373,22 +373,25 @@ def test_no_flow_stands_still_after_losses_that_were_none(
     assert len(net.delivered) == 1500
 
 
+def alone_on_a_slow_link(
+    path: Path, src: int, dst: int, size_bytes: int, delay_ms: int, **options: bool
+) -> PacketNetwork:
+    """Return a network after its only flow, over the slow link of host 0."""
+    net = network(
+        "star:n=3", path, delay_ns=delay_ms * JIFFY_NS, slow_link=0, queue_packets=200, **options
+    )
+    net.send(0, src, dst, 0, size_bytes)
+    net.run_until(10 * SECOND_NS)
+    assert len(net.delivered) == 1
+    return net
+
+
 def test_a_host_with_small_queues_loses_none_of_its_own_packets(compiled: Path) -> None:
     """Slow start ends at twice what is in flight, and Linux reckons with twice the window."""
+    of_a_ms = RATE_BPS / 10 / 8 / 1024 / (PAYLOAD_BYTES + 960)
     for small_queues in (False, True):
-        net = network(
-            "star:n=3",
-            compiled,
-            delay_ns=10 * JIFFY_NS,
-            slow_link=0,
-            queue_packets=200,
-            small_queues=small_queues,
-        )
-        net.send(0, 0, 1, 0, 100_000_000)
-        net.run_until(10 * SECOND_NS)
-        assert len(net.delivered) == 1
+        net = alone_on_a_slow_link(compiled, 0, 1, 100_000_000, 10, small_queues=small_queues)
         waiting = net.port_counters()[0].most_data_bytes / FRAME_BYTES
-        of_a_ms = RATE_BPS / 10 / 8 / 1024 / (PAYLOAD_BYTES + 960)
         if small_queues:
             assert total(net, "reductions") == 0
             assert 3 * of_a_ms < waiting < 4.3 * of_a_ms
@@ -398,20 +401,10 @@ def test_a_host_with_small_queues_loses_none_of_its_own_packets(compiled: Path) 
 
 
 def test_cubic_leaves_slow_start_before_a_long_queue_is_full(compiled: Path) -> None:
-    lost = {}
-    for cubic in (False, True):
-        net = network(
-            "star:n=3",
-            compiled,
-            delay_ns=5 * JIFFY_NS,
-            slow_link=0,
-            queue_packets=200,
-            cubic=cubic,
-        )
-        net.send(0, 1, 0, 0, 20_000_000)
-        net.run_until(10 * SECOND_NS)
-        assert len(net.delivered) == 1
-        lost[cubic] = dropped(net)
+    lost = {
+        cubic: dropped(alone_on_a_slow_link(compiled, 1, 0, 20_000_000, 5, cubic=cubic))
+        for cubic in (False, True)
+    }
     assert lost[True] == 0 < lost[False]
 
 

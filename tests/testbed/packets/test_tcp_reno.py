@@ -58,7 +58,8 @@ class Flow:
     def answer(self, sequence: int, *, congested: bool = False) -> list[int]:
         """Acknowledge the packets before `sequence`; return what is sent then."""
         self.now += RTT_NS // 10
-        ack = Segment(sequence=sequence, window=10_000, kind=ACK, congested=congested)
+        stamp_ms = self.now // 10**6 + 1
+        ack = Segment(0, sequence, stamp_ms, 10_000, ACK, congested=congested)
         self.library.tcp_answered(self.flow, c_uint64(self.now), byref(ack))
         return self.send()
 
