@@ -259,6 +259,7 @@ def test_a_daemon_does_without_the_array_library():
         "weft.topologies.recursive.dcell",
         "weft.topologies.recursive.ficonn",
         "weft.topologies.recursive.bcube",
+        "weft.topologies.recursive.gqstar",
         "weft.topologies.tiered.fattree",
     ]
     modules += [

@@ -24,6 +24,7 @@ FAMILY_MODULES = {
     "delta-dcell": "recursive.generalized",
     "ficonn": "recursive.ficonn",
     "bcube": "recursive.bcube",
+    "gqstar": "recursive.gqstar",
     "fattree": "tiered.fattree",
     "clos": "tiered.clos",
     "star": "tiered.star",

@@ -223,7 +223,8 @@ def for_servers(name: str, topology: Topology) -> Ccrdn:
         )
     if not isinstance(naming, CcrdnNaming):
         raise ValueError(
-            f"scheme {name} needs dcell, beta-dcell or ficonn, and {topology.spec} is none"
+            f"scheme {name} needs dcell, beta-dcell or ficonn, where one link joins any two "
+            f"sub-networks; {topology.spec} is none"
         )
     return naming.network
 

@@ -1,6 +1,7 @@
 """DR, dimensional routing over live links; and static routes that ignore failures.
 
-On BCube its routes are those of BCubeRouting, which correct a digit after the other as DR does.
+On BCube its routes are those of BCubeRouting, which correct a digit after the other as DR does, and
+those on GQ* correct the digits of its hypercube (daemons/routing/candidates.py).
 Static routes are DR's on server-centric networks, shortest paths on fabrics.
 """
 
@@ -17,9 +18,10 @@ from weft.daemons.core.contract import StateMachine
 from weft.daemons.core.node_config import NodeConfig, Options, node_configs
 from weft.daemons.core.scheme import RoutedPath, Scheme, arrives_by, for_servers
 from weft.daemons.routing import dr
-from weft.daemons.routing.candidates import bcube_route, candidates
+from weft.daemons.routing.candidates import bcube_route, candidates, gqstar_route
 from weft.topologies.core.family import IntegerParameter
 from weft.topologies.recursive.bcube import BcubeNaming
+from weft.topologies.recursive.gqstar import GqstarNaming
 
 if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology
@@ -49,6 +51,8 @@ def route(topology: Topology, src: int, dst: int) -> list[int]:
     """Return the servers of DR's path; ValueError unless DR can route `topology`."""
     if isinstance(topology.naming, BcubeNaming):
         return bcube_route(topology.naming, src, dst)
+    if isinstance(topology.naming, GqstarNaming):
+        return gqstar_route(topology.naming, src, dst)
     network = for_servers("dr", topology)
     return dr.route(network.rule, network.t, src, dst)
 
@@ -92,7 +96,7 @@ IPV6 = IntegerParameter.flag(
 SCHEMES = (
     Scheme(
         name="dr",
-        summary="dimensional routing (DCellRouting, TOR, BCubeRouting) over live links",
+        summary="dimensional routing (DCellRouting, TOR, BCubeRouting, GQ*) over live links",
         source="CCRDN, definition 4.1",
         parameters=parameters.HELLO,
         check=check,

@@ -59,12 +59,13 @@ OWN = {
 
 
 def check(topology: Topology, options: Options) -> None:
-    """Raise ValueError unless `topology` is a FiConn: TAR needs servers with two ports."""
-    for_servers("tar", topology)
-    if topology.family != "ficonn":
+    """Raise ValueError unless `topology` is a FiConn: TAR bypasses the second port of a server."""
+    if topology.server_centric and topology.family != "ficonn":
         raise ValueError(
-            f"scheme tar needs a ficonn, whose servers have two ports, not {topology.spec}"
+            f"scheme tar needs a ficonn, where a server has two ports and one link joins any two "
+            f"sub-networks; {topology.spec} is none"
         )
+    for_servers("tar", topology)
 
 
 def configure(topology: Topology, options: Options, link_kbps: int) -> dict[int, NodeConfig]:

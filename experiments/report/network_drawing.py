@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.experiments.report import style
-from weft.experiments.report.network_layout import DrawingLayout, Places, layout
+from weft.experiments.report.network_layout import FAMILIES, DrawingLayout, Places, layout
 from weft.topologies.core.topology import Topology
 
 if TYPE_CHECKING:
@@ -28,14 +28,14 @@ BEND = 0.5
 
 def draw(topology: Topology, figure: Figure) -> None:
     """Draw `topology` on an empty figure; raise ValueError if it has too many nodes to be seen."""
-    places = layout(topology)
     count, nodes = topology.nodes, "nodes"
-    if not places.hosts:
+    if topology.family in FAMILIES:  # whose hosts are not drawn
         count, nodes = topology.switches, "routers"
     if count > MOST_NODES:
         raise ValueError(
             f"{topology.spec} has {count} {nodes}; a picture shows at most {MOST_NODES}"
         )
+    places = layout(topology)
     low, high = corners(topology, places)
     size = high - low
     inches = min(INCHES * max(1.0, count / 60) ** 0.4, MOST_INCHES)

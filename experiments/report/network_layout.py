@@ -1,9 +1,10 @@
 """Places of a network's nodes in a drawing, as complex numbers x + iy; servers are about 1 apart.
 
 A recursively defined network is drawn recursively: the copies that make an X(h) stand on a circle,
-each turned so that its links to the others are short.  A switch fabric stands in tiers, any other
-network on one circle.  Hosts of a low-diameter network are left out: each router has the same
-number of them.  Its routers:
+each turned so that its links to the others are short.  Copies of a GQ* are not turned, so that all
+links of a dimension are alike, and the servers of a switch stand in the order of their links.  A
+switch fabric stands in tiers, any other network on one circle.  Hosts of a low-diameter network are
+left out: each router has the same number of them.  Its routers:
 
 slimfly             columns are circles, of one half on a ring, of the other on a ring around it;
                     racks share an angle
@@ -24,6 +25,7 @@ from numpy.typing import NDArray
 from weft.topologies.core.topology import Topology
 from weft.topologies.recursive.bcube import BcubeNaming
 from weft.topologies.recursive.ccrdn import Ccrdn, CcrdnNaming
+from weft.topologies.recursive.gqstar import GqstarNaming
 
 GAP = 1.12  # between neighbouring copies on a circle, as a multiple of their size
 SPLIT = 1.8  # between the hosts of one switch and those of the next
@@ -65,6 +67,8 @@ def layout(topology: Topology) -> DrawingLayout:
     """Return a place for every node of `topology`."""
     if isinstance(topology.naming, CcrdnNaming):
         return recursive(topology, topology.naming.network)
+    if isinstance(topology.naming, GqstarNaming):
+        return stellar(topology, topology.naming)
     if topology.family in FAMILIES:
         positions, towards = router_places(topology)
         return DrawingLayout(
@@ -159,6 +163,66 @@ def turn_copies(network: Ccrdn, positions: Places, links: NDArray[np.int64], lev
         direction = (own.conj() * far / np.maximum(abs(far), 1e-9)).sum()
         if abs(direction) > 1e-9:
             mine[:] = centre + (mine - centre) * direction / abs(direction)
+
+
+def stellar(topology: Topology, naming: GqstarNaming) -> DrawingLayout:
+    """Return circles of circles of switches, each with its servers around it."""
+    switches, reach = unturned(naming)
+    places = np.concatenate([around_switches(naming, switches, reach[0] - 0.6), switches])
+    towards = (places[topology.links[:, 0]] + places[topology.links[:, 2]]) / 2
+    for level in range(1, naming.k + 1):
+        middles = middles_of_rows(naming, switches, level - 1)
+        joins = topology.level == level
+        towards[joins] = middles[topology.links[joins, 0] // naming.ports]
+    return DrawingLayout(
+        positions=places, towards=towards, groups=discs_of_copies(naming, switches, reach)
+    )
+
+
+def discs_of_copies(naming: GqstarNaming, switches: Places, reach: list[float]) -> tuple[Disc, ...]:
+    """Return the discs of a GQ*; `switches` and `reach` are from unturned()."""
+    discs = []
+    for level in range(naming.k, -1, -1):
+        servers = naming.n**level * naming.ports
+        centres = switches.reshape(-1, naming.n**level).mean(axis=1)
+        for first, centre in zip(range(0, naming.servers, servers), centres.tolist(), strict=True):
+            last = first + servers - 1
+            discs.append(
+                Disc(level=level, first=first, last=last, centre=centre, radius=reach[level])
+            )
+    return tuple(discs)
+
+
+def middles_of_rows(naming: GqstarNaming, switches: Places, dimension: int) -> Places:
+    """Return for each switch the middle of those whose words differ in `dimension` alone."""
+    rows = switches.reshape(-1, naming.n, naming.n**dimension)
+    return np.broadcast_to(rows.mean(axis=1, keepdims=True), rows.shape).ravel()
+
+
+def unturned(naming: GqstarNaming) -> tuple[Places, list[float]]:
+    """Return the places of the switches of a GQ*, and the radius of a copy of each level."""
+    n = naming.n
+    span = np.pi / n if n > 2 else np.pi  # after which links between places of a circle recur
+    switches, reach = circle(1), [max(1.0, GAP * spaced(naming.ports)) + 0.6]
+    for dimension in range(naming.k):
+        radius = GAP * reach[-1] * 2 * spaced(n)
+        turn = np.exp(1j * span * dimension / naming.k)  # lest links pass behind other switches
+        switches = (radius * turn * circle(n)[:, None] + switches).ravel()
+        reach.append(radius + reach[-1] + 0.25)
+    return switches, reach
+
+
+def around_switches(naming: GqstarNaming, switches: Places, radius: float) -> Places:
+    """Return the places of servers: evenly around their switch, in the order of their links."""
+    servers = np.arange(naming.servers).reshape(naming.switches, -1)
+    ahead: Places = switches[naming.partner(servers) // naming.ports] - switches[:, None]
+    order = np.argsort(np.angle(ahead), axis=1)
+    slots = np.exp(2j * np.pi * np.arange(naming.ports) / naming.ports)
+    lean = (np.take_along_axis(ahead / abs(ahead), order, axis=1) / slots).sum(axis=1)
+    turn = np.exp(1j * np.angle(lean))[:, None]
+    positions = np.empty_like(ahead)
+    np.put_along_axis(positions, order, switches[:, None] + radius * turn * slots, axis=1)
+    return positions.ravel()
 
 
 def tiers_of(topology: Topology) -> NDArray[np.int64] | None:

@@ -16,6 +16,7 @@ SMALLEST = {
     "delta-dcell:n=3,k=0": (3, 1, 3),
     "ficonn:n=4,k=0": (4, 1, 4),
     "bcube:n=2,k=0": (2, 1, 2),
+    "gqstar:n=2,k=1": (2, 2, 3),
     "fattree:k=2": (2, 5, 6),
     "fattree:n=2,d=1,pods=1,oversubscription=1": (1, 2, 2),
     "clos:n=1,r=2,m=1": (2, 3, 4),
@@ -32,6 +33,7 @@ LARGER = [family.example for family in families().values()] + [
     "fattree:n=4,d=2,pods=3,oversubscription=2",
     "dcell:n=3,k=2",
     "bcube:n=3,k=2",
+    "gqstar:n=3,k=3",
     "dragonfly:p=2,a=3,h=1",
     "hyperx:l=3,s=3,p=2",
 ]

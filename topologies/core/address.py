@@ -9,6 +9,7 @@ out in the head.
 | DCell, beta-DCell, FiConn | s<x_k>. ... .<x_0>, the label of CCRDN section 3 | s1.0.3 is 10.1.0.3
 |
 | bcube | s<a_k>. ... .<a_0> | s1.3 is 10.0.1.3 |
+| gqstar | s<u_(k-1)>. ... .<u_0>.<port of the switch> | s1.3.2 is 10.1.3.2 |
 | fattree | s<pod>.<edge>.<host>; with n tiers the n digits of the host's code | s1.0.3 is 10.1.0.3
 |
 | clos, complete, slimfly and other equal routers | s<switch>.<host> | s1.3 is 10.0.1.3 |
@@ -245,6 +246,20 @@ class Naming(ABC):
         if address is None:
             raise ValueError(f"{self.name(node)} is a crossbar and has no address")
         return address
+
+
+class CrossbarNaming(Naming):
+    """Names in a network of one kind of crossbars: the i-th is w<i>."""
+
+    def switch_name(self, switch: int) -> str:
+        return f"w{switch}"
+
+    def switch_number(self, text: str) -> int:
+        digits = parse_digits(text[1:])
+        if text[:1] == "w" and len(digits) == 1 and digits[0] < self.switches:
+            return digits[0]
+        names = f"servers are h0 .. h{self.servers - 1}, switches w0 .. w{self.switches - 1}"
+        raise ValueError(f"no node {text!r}: {names}")
 
 
 def spelled(digits: Sequence[int]) -> str:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
-from weft.topologies.core.address import AddressLayout, Naming, parse_digits
+from weft.topologies.core.address import AddressLayout, CrossbarNaming
 from weft.topologies.recursive.connection_rule import (
     FIRST,
     own_far_subnetwork,
@@ -178,7 +178,7 @@ class Ccrdn:
         return [level for level in range(1, self.k + 1) if self.peer(server, level) >= 0]
 
 
-class CcrdnNaming(Naming):
+class CcrdnNaming(CrossbarNaming):
     """Servers h<uid>; the crossbar of the i-th X(0) is w<i>."""
 
     def __init__(self, network: Ccrdn) -> None:
@@ -186,13 +186,3 @@ class CcrdnNaming(Naming):
         self.servers = network.t[-1]
         self.switches = network.t[-1] // network.n
         self.layout = network.layout
-
-    def switch_name(self, switch: int) -> str:
-        return f"w{switch}"
-
-    def switch_number(self, text: str) -> int:
-        digits = parse_digits(text[1:])
-        if text[:1] == "w" and len(digits) == 1 and digits[0] < self.switches:
-            return digits[0]
-        names = f"servers are h0 .. h{self.servers - 1}, switches w0 .. w{self.switches - 1}"
-        raise ValueError(f"no node {text!r}: {names}")

@@ -452,9 +452,7 @@ def test_links_carry_what_they_are_shaped_to_unless_something_else_is_said():
         } == {meant}
 
 
-def test_tar_is_for_ficonn():
-    with pytest.raises(
-        ValueError,
-        match="scheme tar needs a ficonn, whose servers have two ports, not dcell:n=4,k=1",
-    ):
-        configure(build("dcell:n=4,k=1"), "tar")
+@pytest.mark.parametrize("spec", ["dcell:n=4,k=1", "gqstar:n=2,k=2"])
+def test_tar_is_for_ficonn(spec):
+    with pytest.raises(ValueError, match=f"^scheme tar needs a ficonn, .*; {spec} is none$"):
+        configure(build(spec), "tar")

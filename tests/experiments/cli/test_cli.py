@@ -167,7 +167,8 @@ def test_what_a_command_makes_others_cannot_write_whatever_the_umask(
 
 
 @pytest.mark.parametrize(
-    "topology", ["slimfly:q=4", "hyperx:l=2,s=7", "hyperx:l=3,s=5", "complete:n=4,p=2"]
+    "topology",
+    ["slimfly:q=4", "hyperx:l=2,s=7", "hyperx:l=3,s=5", "complete:n=4,p=2", "gqstar:n=3,k=2"],
 )
 def test_links_are_drawn_within_the_picture(topology):
     from weft.experiments.report.network_drawing import corners, curves

@@ -24,6 +24,8 @@ LINK = LinkSpec(rate_bps=20 * Mbps, queue_packets=250)
     [
         "dcell:n=3,k=2",
         "ficonn:n=4,k=1",
+        "gqstar:n=2,k=1",
+        "gqstar:n=4,k=2",
         "fattree:k=4",
         "clos:n=2,r=4,m=2",
         "slimfly:q=5",

@@ -26,6 +26,7 @@ NETWORKS = [
         "dcell:n=300,k=0",
         "dcell:n=3,k=0",
     ),
+    *("bcube:n=4,k=2", "gqstar:n=4,k=2", "gqstar:n=2,k=9"),
     *("fattree:k=4", "fattree:k=2", "fattree:n=2,d=4", "fattree:n=4,d=3", "fattree:n=6,d=2"),
     *("fattree:k=4,oversubscription=200", "clos:n=3,r=300,m=2", "star:n=300", "complete:n=7,p=2"),
     *(
@@ -97,6 +98,7 @@ def test_names_labels_and_addresses_of_all_nodes_are_distinct_and_lead_back(spec
     [
         ("dcell:n=3,k=2", "h15", "s1.1.0", "10.1.1.0"),
         ("dcell:n=4,k=1", "h7", "s1.3", "10.0.1.3"),
+        ("gqstar:n=4,k=2", "h44", "s1.3.2", "10.1.3.2"),
         ("fattree:k=4", "h7", "s1.1.1", "10.1.1.1"),
         ("fattree:k=4", "e1.1", "e1.1", "172.17.1.1"),
         ("fattree:k=4", "a0.1", "a0.1", "172.18.0.1"),
