@@ -48,7 +48,7 @@ def add_commands(commands: Commands) -> None:
         "try whether daemons of a scheme do on every engine what it predicts",
     )
     parser.add_argument("scheme", help="such as dr, or pr-gpi:hello_ms=50")
-    parser.add_argument("network", nargs="*", help="small networks; default: five of five families")
+    parser.add_argument("network", nargs="*", help="small networks; default: six of six families")
     parser.add_argument("--seed", type=int, metavar="N", default=0, help="default: 0")
     add_flag(parser, "--without-linux", help="the simulator and simulated packets only")
     add_json(parser)

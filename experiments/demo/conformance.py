@@ -31,7 +31,10 @@ from weft.topologies import build
 from weft.topologies.core.failures import fail_links
 from weft.topologies.core.topology import Topology
 
-NETWORKS = ("dcell:n=3,k=1", "ficonn:n=4,k=1", "bcube:n=3,k=1", "fattree:k=4", "complete:n=5,p=2")
+NETWORKS = (
+    *("dcell:n=3,k=1", "ficonn:n=4,k=1", "bcube:n=3,k=1", "gqstar:n=2,k=2"),
+    *("fattree:k=4", "complete:n=5,p=2"),
+)
 SINGLES, DOUBLES = 12, 6  # random failures of one link and of two, in the simulator
 # in which a scheme that needs packets finds its paths: twice the longest time that it forgets one
 ROUNDS, ROUND_S = 120, 0.5

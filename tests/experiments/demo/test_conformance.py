@@ -28,6 +28,7 @@ def lie(monkeypatch: pytest.MonkeyPatch):
     ("scheme", "network"),
     [
         ("dr", "bcube:n=2,k=1"),
+        ("dr", "gqstar:n=2,k=2"),
         ("pr-gpi", "dcell:n=3,k=1"),
         ("bfs", "complete:n=3,p=1"),
         ("ecmp", "clos:n=1,r=3,m=2"),

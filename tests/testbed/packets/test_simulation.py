@@ -212,6 +212,7 @@ def test_a_ring_whose_packets_all_go_round_deadlocks(flow_control: str, transpor
         ("fattree:k=4", "rps"),
         ("dcell:n=4,k=1", "dr"),
         ("bcube:n=3,k=1", "dr"),
+        ("gqstar:n=3,k=2", "dr"),
         ("slimfly:q=3,p=2", "ecmp"),
         ("complete:n=5,p=2", "ecmp"),
     ],
@@ -235,7 +236,7 @@ def test_only_routes_with_a_circle_of_ports_deadlock(spec: str, scheme: str) -> 
     ]
     outcome = simulate(topology, scheme, rows, flow_control="credits:room_kb=2", deadline_s=0.2)
     assert circular or not outcome.deadlocked
-    assert circular == (spec in ("dcell:n=4,k=1", "slimfly:q=3,p=2"))
+    assert circular == (spec in ("dcell:n=4,k=1", "gqstar:n=3,k=2", "slimfly:q=3,p=2"))
     assert (outcome.deadlocked > 0) == (outcome.unfinished > 0)
 
 

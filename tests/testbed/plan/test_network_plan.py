@@ -66,7 +66,9 @@ def test_what_passes_a_crossbar_passes_no_packet_filter(bridge_filter):
     assert lines == ([f"ip netns exec {name} {setting}" for name in named] if bridge_filter else [])
 
 
-@pytest.mark.parametrize("spec", ["dcell:n=3,k=1", "bcube:n=2,k=1", "fattree:k=4", "slimfly:q=3"])
+@pytest.mark.parametrize(
+    "spec", ["dcell:n=3,k=1", "bcube:n=2,k=1", "gqstar:n=2,k=2", "fattree:k=4", "slimfly:q=3"]
+)
 def test_ipv6_has_the_addresses_neighbours_and_routes_of_ipv4(spec):
     """Each IPv6 command is one of IPv4 with longer addresses, and IPv4 is as without IPv6."""
     plan = plan_of(spec)
