@@ -31,7 +31,7 @@ def run_at(net: RunningNetwork, node: str, *argv: str) -> str:
 
 
 @pytest.mark.kernel
-@pytest.mark.parametrize("spec", [CLOS, "dcell:n=3,k=1", "bcube:n=2,k=1"])
+@pytest.mark.parametrize("spec", [CLOS, "dcell:n=3,k=1", "bcube:n=2,k=1", "gqstar:n=2,k=2"])
 def test_all_servers_answer_by_name_and_after_a_repair(network, spec):
     net = network(spec, None, "static:ipv6=1")
     others = [net.plan.names[host] for host in range(1, net.topology.servers)]
