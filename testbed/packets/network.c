@@ -2,9 +2,12 @@
 #include "network.h"
 #include "../data_plane/layer_choice.h"
 #include "../data_plane/select.h"
-#include "event_queue.h"
+#include "event_merge.h"
 #include "flow_table.h"
 
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -25,6 +28,8 @@
 #define UDP 17
 #define ETHERNET_HEADER 14
 #define PAIRS_OF_A_HOST 16 /* that it remembers apart from others, about */
+#define LEAST_FRAME NDP_FRAME_HEADER /* bytes; TCP's are longer */
+#define PAUSES 4096 /* of a thread that waits, before it lets others run */
 
 /* Kinds of events, in their order at one instant: a port is idle, a frame arrives, a sender learns of
  * room behind its link, a deadline of a host or of an end of TCP, a message begins.  The first three are
@@ -114,30 +119,34 @@ struct link_room {
 _Static_assert(sizeof(struct frame) == LINE_BYTES, "a frame has one line");
 _Static_assert(offsetof(struct port, retransmitted) == LINE_BYTES, "a port has two lines");
 
+/* An end of a flow of TCP, in a line of its own as in struct tcp_flow.
+ *
+ * choice: of the layer of its data, or of its acknowledgements.  wake: scheduled deadline.  next: message
+ * that is the next to be finished, or delivered.  waiting: with small queues, how many packets of data wait
+ * in its host's queue; is_throttled: it has stopped sending for them. */
+struct flow_end {
+	_Alignas(LINE_BYTES) struct flow choice;
+	uint64_t wake;
+	uint32_t next;
+	uint32_t waiting : 31, is_throttled : 1;
+};
+
 /* Of TCP alone: connection: number of the first message of the same flow of TCP; end: packets of
  * that flow up to the end of this message; next: number of the next message of the flow.
  *
  * routes: places of the first steps there and back; NONE without a route.
  *
- * The first message of a flow has also the flow, the choices of the layers of data and of
- * acknowledgements, the scheduled deadlines of both ends, the last message of the flow and the next
- * ones that will be delivered and finished; and, with small queues, how many of its packets wait in
- * its host's queue, and whether it has stopped sending for them.
+ * The first message of a flow has also the flow, its last message, and both ends.
  *
  * Without a transport: end: packets; next: message that the host sends afterwards. */
 struct message {
-	uint64_t size_bytes;
+	_Alignas(LINE_BYTES) uint64_t size_bytes;
 	uint32_t src, dst, flow;
 	uint32_t routes[2];
-	uint32_t connection, end, next;
+	uint32_t connection, end, next, last;
+	struct tcp_flow *tcp;
 	union {
-		struct {
-			struct tcp_flow *tcp;
-			struct flow choices[2];
-			uint64_t wakes[2];
-			uint32_t last, undelivered, unfinished;
-			uint32_t waiting : 31, is_throttled : 1;
-		};
+		struct flow_end ends[2];
 		struct stream stream;
 	};
 };
@@ -177,8 +186,10 @@ struct memo {
 	struct packet_hop hop;
 };
 
+/* order: of the event of the queue from which it comes. */
 struct host_event {
 	uint32_t host;
+	uint64_t order;
 	struct ndp_event event;
 };
 
@@ -187,6 +198,37 @@ struct room {
 	size_t count, most;
 };
 
+/* A frame on its way to a node of another part of the network. */
+struct crossing {
+	struct frame frame;
+	uint64_t time, ahead_ns, order;
+	uint32_t node, length_bytes;
+};
+
+struct outbox {
+	struct crossing *crossings;
+	struct room room;
+};
+
+/* Parts of a network, which as many threads run at once, span by span (event_merge.h).
+ *
+ * span_ns: shorter than any way from one part to another.  owner: part of each node.  draws: by node.
+ * Threads meet when `arrived` is n_parts, as often as rounds says.  Of the span: first: common number of
+ * events before; next: behind it.  next_ns, ran and errors: of each part, when all threads have met. */
+struct crew {
+	struct packet_network *parts[EVENT_PARTS];
+	uint32_t n_parts;
+	uint64_t span_ns;
+	uint8_t *owner;
+	uint64_t *draws;
+	atomic_uint arrived, rounds;
+	atomic_int started; /* 1: threads may begin, -1: they end, as there are too few */
+	uint64_t until_ns, most_events, first, next;
+	uint64_t next_ns[EVENT_PARTS], ran[EVENT_PARTS];
+	int errors[EVENT_PARTS];
+};
+
+/* A network, or one part of it, which shares what comes before `events` with the others. */
 struct packet_network {
 	struct packet_wiring wiring;
 	struct tcp_parameters tcp;
@@ -202,29 +244,52 @@ struct packet_network {
 	struct flowlet_entry *flowlets;
 	struct ndp_endpoint **endpoints;
 	uint64_t *wakes; /* scheduled deadline of each host */
-	struct event_queue events;
-	struct frame *frames;
-	struct place *places; /* of frames */
 	struct link_room *rooms; /* of ports; 0 without flow control */
-	uint32_t *over; /* port over which a frame came that takes room, or NONE; with rooms */
-	uint32_t *came; /* port over which a frame came, NONE at its source; with a table of flows */
 	uint32_t *shared_ports; /* by switch and destination, + 1, of flows that go together; or 0 */
-	uint32_t *owners; /* nodes of ports; with a table of flows */
+	uint32_t *owners; /* nodes of ports; with a table of flows, and in parts */
 	struct flow_table flows;
 	struct message *messages;
-	struct host_event *ended;
 	uint32_t *steps; /* ports of all routes */
 	packet_lookup *look_up;
 	struct memo *memos; /* by a hash of what is looked up; the last one stays */
 	uint32_t *versions; /* of each node's routes, from 1 */
 	uint32_t n_memos; /* a power of two */
 	int live; /* tables change while packets are under way */
-	struct room message_room, ended_room, step_room;
+	struct room message_room, step_room;
+	struct crew *crew; /* 0 unless the network is in parts */
+
+	struct event_queue events;
+	struct frame *frames;
+	struct place *places; /* of frames */
+	uint32_t *over; /* port over which a frame came that takes room, or NONE; with rooms */
+	uint32_t *came; /* port over which a frame came, NONE at its source; with a table of flows */
+	struct host_event *ended;
+	struct room ended_room;
 	size_t first_ended, frames_made, frames_most;
 	uint32_t free_frame;
 	uint64_t now, random, unrouted;
+	uint64_t *draws; /* from which the next random number comes */
 	int error;
+	uint32_t number; /* of the part */
+	uint64_t running; /* order of the event */
+	size_t numbered; /* of `ended`, those whose order is true */
+	struct event_log log;
+	struct outbox outboxes[EVENT_PARTS];
 };
+
+/* Return memory for many objects, 0 without; large pages save searches for addresses. */
+static void *allocate(size_t count, size_t size)
+{
+	size_t bytes = count * size;
+	size_t unit = bytes < HUGE_PAGE_BYTES ? LINE_BYTES : HUGE_PAGE_BYTES;
+	void *memory;
+
+	bytes = (bytes + unit - 1) / unit * unit;
+	memory = aligned_alloc(unit, bytes);
+	if (memory && unit == HUGE_PAGE_BYTES)
+		madvise(memory, bytes, MADV_HUGEPAGE);
+	return memory;
+}
 
 static int grow(struct packet_network *n, void **array, struct room *room, size_t size)
 {
@@ -233,11 +298,14 @@ static int grow(struct packet_network *n, void **array, struct room *room, size_
 
 	if (room->count < room->most)
 		return 1;
-	larger = realloc(*array, most * size);
+	larger = allocate(most, size);
 	if (!larger) {
 		n->error = -ENOMEM;
 		return 0;
 	}
+	if (room->count)
+		memcpy(larger, *array, room->count * size);
+	free(*array);
 	*array = larger;
 	room->most = most;
 	return 1;
@@ -251,7 +319,7 @@ static struct frame *frame_at(const struct packet_network *n, uint32_t index)
 /* SplitMix64 (topologies/core/seeded.py). */
 static uint64_t random_bits(struct packet_network *n)
 {
-	uint64_t z = n->random += 0x9e3779b97f4a7c15;
+	uint64_t z = *n->draws += 0x9e3779b97f4a7c15;
 
 	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
 	z = (z ^ z >> 27) * 0x94d049bb133111eb;
@@ -547,9 +615,29 @@ static void make_way(struct packet_network *n, uint32_t number, uint32_t index)
 
 	if (!flow)
 		return;
-	flow->waiting--;
-	if (flow->is_throttled)
+	flow->ends[SENDER].waiting--;
+	if (flow->ends[SENDER].is_throttled)
 		transmit(n, flow - n->messages);
+}
+
+/* Let a frame go to another part of the network, `ahead_ns` before it arrives there. */
+static void hand_over(struct packet_network *n, uint32_t frame, uint32_t node, uint64_t ahead_ns,
+		      uint64_t order)
+{
+	struct outbox *box = &n->outboxes[n->crew->owner[node]];
+
+	if (!grow(n, (void **)&box->crossings, &box->room, sizeof(*box->crossings)))
+		return;
+	box->crossings[box->room.count++] = (struct crossing){
+		.frame = *frame_at(n, frame),
+		.time = n->now + ahead_ns,
+		.ahead_ns = ahead_ns,
+		.order = order,
+		.node = node,
+		.length_bytes = n->places[frame].length_bytes,
+	};
+	n->places[frame].next = n->free_frame;
+	n->free_frame = frame;
 }
 
 /* Start transmission of the next frame. */
@@ -558,8 +646,9 @@ static void serve(struct packet_network *n, uint32_t number)
 	struct port *port = &n->ports[number];
 	const struct packet_link *link = link_of(n, number);
 	struct queue *queue = next_queue(port, link);
-	uint64_t whole_ns;
+	uint64_t whole_ns, ahead_ns, order;
 	uint32_t frame;
+	int is_crossing;
 
 	port->busy = queue && (!n->rooms || may_leave(n, number, queue->first));
 	if (!port->busy)
@@ -579,11 +668,19 @@ static void serve(struct packet_network *n, uint32_t number)
 	port->bytes += n->places[frame].length_bytes;
 	whole_ns = transmission_ns(link, n->places[frame].length_bytes);
 	schedule(n, n->now + whole_ns, PORT_IDLE, number, 0);
-	schedule(n, n->now + arrival_ns(n, number, frame, whole_ns), ARRIVAL, frame, port->peer);
+	ahead_ns = arrival_ns(n, number, frame, whole_ns);
+	is_crossing = n->crew && n->crew->owner[port->peer] != n->number;
+	order = n->events.scheduled << 3 | ARRIVAL;
+	if (is_crossing)
+		n->events.scheduled++;
+	else
+		schedule(n, n->now + ahead_ns, ARRIVAL, frame, port->peer);
 	if (n->sources && !frame_at(n, frame)->departed && !frame_at(n, frame)->of_daemon)
 		note_departure(n, frame);
 	if (n->tcp.small_queues)
 		make_way(n, number, frame);
+	if (is_crossing)
+		hand_over(n, frame, port->peer, ahead_ns, order);
 }
 
 /* Let a port go on that has sent a frame. */
@@ -692,7 +789,7 @@ static int put_or_drop(struct packet_network *n, uint32_t number, uint32_t index
 		struct message *flow = flow_that_waits(n, number, index);
 
 		if (flow)
-			flow->waiting++;
+			flow->ends[SENDER].waiting++;
 	}
 	enqueue_data(n, number, &port->data, index);
 	return 1;
@@ -822,33 +919,19 @@ static int depart(struct packet_network *n, uint32_t number, uint32_t end, uint3
 
 /* Hosts. */
 
-/* Return memory for many objects, 0 without; large pages save searches for addresses. */
-static void *allocate(size_t count, size_t size)
-{
-	size_t bytes = count * size;
-	size_t unit = bytes < HUGE_PAGE_BYTES ? LINE_BYTES : HUGE_PAGE_BYTES;
-	void *memory;
-
-	bytes = (bytes + unit - 1) / unit * unit;
-	memory = aligned_alloc(unit, bytes);
-	if (memory && unit == HUGE_PAGE_BYTES)
-		madvise(memory, bytes, MADV_HUGEPAGE);
-	return memory;
-}
-
 static int grow_frames(struct packet_network *n)
 {
 	size_t most = n->frames_most ? 2 * n->frames_most : 1024;
 	struct frame *frames = allocate(most, sizeof(*frames));
 	struct place *places = allocate(most, sizeof(*places));
 	uint32_t *over = n->rooms ? realloc(n->over, most * sizeof(*over)) : 0;
-	uint32_t *came = n->owners ? realloc(n->came, most * sizeof(*came)) : 0;
+	uint32_t *came = n->flows.first ? realloc(n->came, most * sizeof(*came)) : 0;
 
 	if (over)
 		n->over = over;
 	if (came)
 		n->came = came;
-	if (!frames || !places || (n->rooms && !over) || (n->owners && !came)) {
+	if (!frames || !places || (n->rooms && !over) || (n->flows.first && !came)) {
 		free(frames);
 		free(places);
 		n->error = -ENOMEM;
@@ -912,7 +995,7 @@ static void emit(struct packet_network *n, uint32_t host,
 static void report(struct packet_network *n, uint32_t host, const struct ndp_event *event)
 {
 	if (grow(n, (void **)&n->ended, &n->ended_room, sizeof(*n->ended)))
-		n->ended[n->ended_room.count++] = (struct host_event){ host, *event };
+		n->ended[n->ended_room.count++] = (struct host_event){ host, n->running, *event };
 }
 
 static void poll_host(struct packet_network *n, uint32_t host)
@@ -1112,7 +1195,7 @@ static int emit_segment(struct packet_network *n, uint32_t number, uint32_t end,
 		return 0;
 	segment->flow = number;
 	length_bytes = tcp_frame_bytes(m->tcp, segment);
-	segment->layer = layer_of(n, &m->choices[end], pair_of(n, host, peer), segment, length_bytes);
+	segment->layer = layer_of(n, &m->ends[end].choice, pair_of(n, host, peer), segment, length_bytes);
 	*frame_at(n, index) = (struct frame){ .segment = *segment, .src = host, .dst = peer };
 	n->places[index].length_bytes = length_bytes;
 	return depart(n, number, end, index);
@@ -1122,8 +1205,8 @@ static void wake_at(struct packet_network *n, uint32_t number, uint32_t end, uin
 {
 	struct message *m = &n->messages[number];
 
-	if (deadline < m->wakes[end]) {
-		m->wakes[end] = deadline;
+	if (deadline < m->ends[end].wake) {
+		m->ends[end].wake = deadline;
 		schedule(n, deadline, DEADLINE, number, end);
 	}
 }
@@ -1132,12 +1215,13 @@ static void wake_at(struct packet_network *n, uint32_t number, uint32_t end, uin
 static void transmit(struct packet_network *n, uint32_t number)
 {
 	struct message *m = &n->messages[number];
+	struct flow_end *end = &m->ends[SENDER];
 	struct tcp_segment segment;
 
-	m->is_throttled = 0;
+	end->is_throttled = 0;
 	while (!n->error && tcp_next(m->tcp, n->now, &segment)) {
-		if (n->tcp.small_queues && m->waiting > tcp_most_waiting(m->tcp)) {
-			m->is_throttled = 1;
+		if (n->tcp.small_queues && end->waiting > tcp_most_waiting(m->tcp)) {
+			end->is_throttled = 1;
 			break;
 		}
 		if (!emit_segment(n, number, SENDER, &segment)) {
@@ -1160,12 +1244,31 @@ static void report_end(struct packet_network *n, const struct message *m, uint32
 	report(n, kind == NDP_DELIVERED ? m->dst : m->src, &event);
 }
 
+static const uint32_t *hop_entry(const struct packet_network *n, uint32_t node,
+				 const struct frame *frame);
+
+/* Return the port by which the first packet of a flow would leave `node`; NONE without one.
+ *
+ * In parts, another thread may run `node`, so that its memory of packets is left alone: where that would
+ * choose, the first of the shortest ways stands for all. */
+static uint32_t handshake_port(struct packet_network *n, uint32_t node, struct frame *frame)
+{
+	const struct packet_wiring *w = &n->wiring;
+	const uint16_t *set;
+
+	if (!n->crew || frame->step != NONE || node < w->n_hosts || w->rule.rule == FLOW_HASH ||
+	    w->rule.rule == KERNEL || n->last_switch[last_place(n, frame)] == node - w->n_hosts)
+		return next_port(n, node, frame);
+	set = &w->hop_sets[*hop_entry(n, node, frame)];
+	return set[0] ? w->first_port[node] + set[1] : NONE;
+}
+
 /* Return how long a handshake takes on idle links, if both directions are equally long. */
 static uint64_t handshake_ns(struct packet_network *n, uint32_t number)
 {
 	const struct message *m = &n->messages[number];
 	/* on the stack, so without a place in n->frames: what next_port() calls asks only for its fields */
-	struct frame frame = { .segment = { .flow = number, .layer = m->choices[SENDER].layer },
+	struct frame frame = { .segment = { .flow = number, .layer = m->ends[SENDER].choice.layer },
 			       .src = m->src,
 			       .dst = m->dst,
 			       .of_daemon = 1, /* no packet of the flow */
@@ -1175,7 +1278,7 @@ static uint64_t handshake_ns(struct packet_network *n, uint32_t number)
 	if (n->look_up)
 		frame.step = 0;
 	for (uint32_t node = m->src, hops = 0; node != m->dst && hops < 2 * TTL; hops++) {
-		uint32_t port = next_port(n, node, &frame);
+		uint32_t port = handshake_port(n, node, &frame);
 
 		if (port == NONE)
 			break;
@@ -1190,15 +1293,16 @@ static void open_connection(struct packet_network *n, uint32_t number)
 {
 	struct message *m = &n->messages[number];
 
-	m->wakes[SENDER] = m->wakes[RECEIVER] = TCP_NEVER;
-	m->last = m->undelivered = m->unfinished = NONE;
+	m->last = NONE;
+	for (int end = SENDER; end <= RECEIVER; end++)
+		m->ends[end] = (struct flow_end){ .wake = TCP_NEVER, .next = NONE };
 	m->tcp = tcp_new(&n->tcp, number);
 	if (!m->tcp) {
 		n->error = -ENOMEM;
 		return;
 	}
-	m->choices[SENDER] = first_choice(n, pair_of(n, m->src, m->dst));
-	m->choices[RECEIVER] = first_choice(n, pair_of(n, m->dst, m->src));
+	m->ends[SENDER].choice = first_choice(n, pair_of(n, m->src, m->dst));
+	m->ends[RECEIVER].choice = first_choice(n, pair_of(n, m->dst, m->src));
 	if (n->tcp.one_message)
 		tcp_open(m->tcp, n->now, handshake_ns(n, number));
 }
@@ -1218,10 +1322,9 @@ static void begin_tcp(struct packet_network *n, uint32_t number)
 	if (connection->last != NONE)
 		n->messages[connection->last].next = number;
 	connection->last = number;
-	if (connection->undelivered == NONE)
-		connection->undelivered = number;
-	if (connection->unfinished == NONE)
-		connection->unfinished = number;
+	for (int end = SENDER; end <= RECEIVER; end++)
+		if (connection->ends[end].next == NONE)
+			connection->ends[end].next = number;
 	transmit(n, m->connection);
 }
 
@@ -1243,9 +1346,9 @@ static void take_acknowledgement(struct packet_network *n, struct message *m,
 	if (n->layers.layers < 2 || !hears_acknowledgements(&n->layers))
 		return;
 	pair = pair_of(n, m->src, m->dst);
-	if (hear_acknowledgement(pair, &m->choices[SENDER], &n->layers, segment->sequence + 1,
+	if (hear_acknowledgement(pair, &m->ends[SENDER].choice, &n->layers, segment->sequence + 1,
 				 segment->kind == TCP_SYN_ACK, segment->congested))
-		draw_layer(n, &m->choices[SENDER], pair);
+		draw_layer(n, &m->ends[SENDER].choice, pair);
 }
 
 static void receive_segment(struct packet_network *n, uint32_t host,
@@ -1257,14 +1360,14 @@ static void receive_segment(struct packet_network *n, uint32_t host,
 	if (host == m->src) {
 		take_acknowledgement(n, m, segment);
 		tcp_answered(m->tcp, n->now, segment);
-		end_messages(n, &m->unfinished, tcp_acknowledged(m->tcp), NDP_FINISHED);
+		end_messages(n, &m->ends[SENDER].next, tcp_acknowledged(m->tcp), NDP_FINISHED);
 		transmit(n, segment->flow);
 		return;
 	}
 	if (tcp_receive(m->tcp, n->now, segment, &answer))
 		emit_segment(n, segment->flow, RECEIVER, &answer);
 	wake_at(n, segment->flow, RECEIVER, tcp_receiver_deadline(m->tcp));
-	end_messages(n, &m->undelivered, tcp_delivered(m->tcp), NDP_DELIVERED);
+	end_messages(n, &m->ends[RECEIVER].next, tcp_delivered(m->tcp), NDP_DELIVERED);
 }
 
 /* Handle the deadline of one end, unless it has been put off. */
@@ -1273,9 +1376,9 @@ static void wake_tcp(struct packet_network *n, uint32_t number, uint32_t end)
 	struct message *m = &n->messages[number];
 	struct tcp_segment answer;
 
-	if (m->wakes[end] > n->now)
+	if (m->ends[end].wake > n->now)
 		return; /* superseded by an earlier one */
-	m->wakes[end] = TCP_NEVER;
+	m->ends[end].wake = TCP_NEVER;
 	if (end == SENDER) {
 		if (tcp_sender_deadline(m->tcp) <= n->now)
 			tcp_expire(m->tcp, n->now);
@@ -1825,11 +1928,28 @@ static void begin(struct packet_network *n, uint32_t number)
 		poll_host(n, m->src);
 }
 
+/* Return the node at which an event happens. */
+static uint32_t node_of(const struct packet_network *n, const struct event *event)
+{
+	uint32_t kind = event_kind(event);
+
+	if (kind == PORT_IDLE || kind == ROOM)
+		return n->owners[event->subject];
+	if (kind == ARRIVAL)
+		return event->place;
+	if (kind == DEADLINE && !n->is_tcp)
+		return event->subject;
+	return event->place == RECEIVER ? n->messages[event->subject].dst : n->messages[event->subject].src;
+}
+
 static void run_event(struct packet_network *n, const struct event *event)
 {
 	uint32_t kind = event_kind(event);
 
 	n->now = event->time;
+	n->running = event->order;
+	if (n->crew)
+		n->draws = &n->crew->draws[node_of(n, event)];
 	if (kind == PORT_IDLE) {
 		finish(n, event->subject);
 	} else if (kind == ARRIVAL) {
@@ -1991,25 +2111,34 @@ static int make_sources(struct packet_network *n, const struct stream_parameters
 	return n->sources != 0;
 }
 
+/* Note the node of each port; 0 without memory. */
+static int note_owners(struct packet_network *n)
+{
+	const uint32_t *first = n->wiring.first_port;
+	uint32_t nodes = n->wiring.n_hosts + n->wiring.n_switches;
+
+	n->owners = calloc(first[nodes], sizeof(*n->owners));
+	for (uint32_t node = 0; n->owners && node < nodes; node++)
+		for (uint32_t p = first[node]; p < first[node + 1]; p++)
+			n->owners[p] = node;
+	return n->owners != 0;
+}
+
 /* Make the table of flows, if the rule has one; 0 without memory. */
-static int make_flow_table(struct packet_network *n, uint32_t nodes, uint32_t n_ports)
+static int make_flow_table(struct packet_network *n, uint32_t nodes)
 {
 	const struct packet_wiring *w = &n->wiring;
 
 	if (w->rule.rule != DAR || !w->hops)
 		return 1;
-	n->owners = calloc(n_ports, sizeof(*n->owners));
 	n->flows.first = calloc(nodes, sizeof(*n->flows.first));
 	if (w->rule.key)
 		n->shared_ports = calloc((size_t)w->n_switches * w->n_hosts, sizeof(*n->shared_ports));
-	if (!n->owners || !n->flows.first || (w->rule.key && !n->shared_ports))
+	if (!n->flows.first || (w->rule.key && !n->shared_ports))
 		return 0;
-	for (uint32_t node = 0; node < nodes; node++) {
+	for (uint32_t node = 0; node < nodes; node++)
 		n->flows.first[node] = NO_FLOW;
-		for (uint32_t p = w->first_port[node]; p < w->first_port[node + 1]; p++)
-			n->owners[p] = node;
-	}
-	return 1;
+	return note_owners(n);
 }
 
 struct packet_network *packet_network_new(const struct packet_wiring *wiring,
@@ -2026,6 +2155,7 @@ struct packet_network *packet_network_new(const struct packet_wiring *wiring,
 		return 0;
 	n->wiring = *wiring;
 	n->random = seed;
+	n->draws = &n->random;
 	n->is_tcp = tcp != 0;
 	n->live = wiring->planes > 1; /* a host does not know in which planes others have lost links */
 	if (tcp) {
@@ -2042,7 +2172,7 @@ struct packet_network *packet_network_new(const struct packet_wiring *wiring,
 		};
 	}
 	n->free_frame = NONE;
-	events_init(&n->events);
+	events_init(&n->events, 1);
 	n->ports = allocate(n_ports, sizeof(*n->ports));
 	n->last_switch = calloc((size_t)wiring->n_hosts * wiring->planes, sizeof(*n->last_switch));
 	n->memories = calloc(wiring->n_hop_sets, sizeof(*n->memories));
@@ -2050,7 +2180,7 @@ struct packet_network *packet_network_new(const struct packet_wiring *wiring,
 	n->wakes = calloc(wiring->n_hosts, sizeof(*n->wakes));
 	if (!n->ports || !n->last_switch || !n->memories || !n->endpoints || !n->wakes ||
 	    !make_flowlets(n) || !make_pairs(n) || !make_sources(n, stream) ||
-	    !make_flow_table(n, nodes, n_ports)) {
+	    !make_flow_table(n, nodes)) {
 		packet_network_free(n);
 		return 0;
 	}
@@ -2076,6 +2206,33 @@ struct packet_network *packet_network_new(const struct packet_wiring *wiring,
 	return n;
 }
 
+/* Free what a part has of its own. */
+static void free_part(struct packet_network *part)
+{
+	events_free(&part->events);
+	free_log(&part->log);
+	free(part->frames);
+	free(part->places);
+	free(part->over);
+	free(part->came);
+	free(part->ended);
+	for (uint32_t to = 0; to < EVENT_PARTS; to++)
+		free(part->outboxes[to].crossings);
+}
+
+/* Free a crew with all parts but the first, which is the network itself. */
+static void free_crew(struct crew *crew)
+{
+	for (uint32_t p = 1; p < crew->n_parts; p++) {
+		if (crew->parts[p])
+			free_part(crew->parts[p]);
+		free(crew->parts[p]);
+	}
+	free(crew->owner);
+	free(crew->draws);
+	free(crew);
+}
+
 void packet_network_free(struct packet_network *n)
 {
 	if (!n)
@@ -2084,6 +2241,9 @@ void packet_network_free(struct packet_network *n)
 		ndp_free(n->endpoints[host]);
 	for (size_t i = 0; n->is_tcp && i < n->message_room.count; i++)
 		tcp_free(n->messages[i].tcp);
+	if (n->crew)
+		free_crew(n->crew);
+	free_part(n);
 	free(n->ports);
 	free(n->last_switch);
 	free(n->memories);
@@ -2091,12 +2251,7 @@ void packet_network_free(struct packet_network *n)
 	free(n->pairs);
 	free(n->endpoints);
 	free(n->wakes);
-	events_free(&n->events);
-	free(n->frames);
-	free(n->places);
 	free(n->rooms);
-	free(n->over);
-	free(n->came);
 	free(n->sources);
 	free(n->owners);
 	free(n->shared_ports);
@@ -2104,11 +2259,90 @@ void packet_network_free(struct packet_network *n)
 	free(n->flows.slots);
 	free(n->flows.first);
 	free(n->messages);
-	free(n->ended);
 	free(n->steps);
 	free(n->memos);
 	free(n->versions);
 	free(n);
+}
+
+/* Let all parts know what the first knows now. */
+static void share(struct packet_network *n)
+{
+	for (uint32_t p = 1; p < n->crew->n_parts; p++)
+		memcpy(n->crew->parts[p], n, offsetof(struct packet_network, events));
+}
+
+/* Return the shortest time from one part to another; 0 if a link has none, NEVER without such links. */
+static uint64_t span_between(const struct packet_network *n, const uint8_t *owner)
+{
+	uint64_t span_ns = EVENT_NEVER;
+
+	for (uint32_t p = 0; p < n->wiring.first_port[n->wiring.n_hosts + n->wiring.n_switches]; p++) {
+		const struct packet_link *link = link_of(n, p);
+		uint64_t way_ns = link->delay_ns + transmission_ns(link, LEAST_FRAME);
+
+		if (owner[n->owners[p]] != owner[n->ports[p].peer] && way_ns < span_ns)
+			span_ns = way_ns;
+	}
+	return span_ns;
+}
+
+int packet_network_split(struct packet_network *n, const uint8_t *owner, uint32_t n_parts)
+{
+	uint32_t nodes = n->wiring.n_hosts + n->wiring.n_switches;
+	struct crew *crew = calloc(1, sizeof(*crew));
+	uint64_t seed = n->random;
+
+	if (!crew)
+		return -ENOMEM;
+	n->crew = crew;
+	crew->n_parts = n_parts;
+	crew->parts[0] = n;
+	crew->owner = malloc(nodes);
+	crew->draws = malloc(nodes * sizeof(*crew->draws));
+	if (!crew->owner || !crew->draws || (!n->owners && !note_owners(n)))
+		return -ENOMEM;
+	memcpy(crew->owner, owner, nodes);
+	for (uint32_t node = 0; node < nodes; node++)
+		crew->draws[node] = random_bits(n);
+	n->random = seed;
+	crew->span_ns = span_between(n, owner);
+	if (!crew->span_ns)
+		return -EINVAL;
+	events_init(&n->events, n_parts);
+	for (uint32_t p = 1; p < n_parts; p++) {
+		struct packet_network *part = calloc(1, sizeof(*part));
+
+		if (!part)
+			return -ENOMEM;
+		crew->parts[p] = part;
+		part->number = p;
+		part->free_frame = NONE;
+		events_init(&part->events, n_parts);
+	}
+	share(n);
+	return 0;
+}
+
+/* Return the part of a node, between two runs: at the time of the last event of all parts, and with a number
+ * behind those of all events. */
+static struct packet_network *part_at(struct packet_network *n, uint32_t node)
+{
+	struct packet_network *own;
+
+	if (!n->crew)
+		return n;
+	share(n);
+	own = n->crew->parts[n->crew->owner[node]];
+	for (uint32_t p = 0; p < n->crew->n_parts; p++) {
+		const struct packet_network *part = n->crew->parts[p];
+
+		if (part->events.scheduled > own->events.scheduled)
+			own->events.scheduled = part->events.scheduled;
+		if (part->now > own->now)
+			own->now = part->now;
+	}
+	return own;
 }
 
 int packet_network_send(struct packet_network *n, uint64_t time_ns, uint32_t src, uint32_t dst,
@@ -2123,7 +2357,8 @@ int packet_network_send(struct packet_network *n, uint64_t time_ns, uint32_t src
 			.routes = { NONE, NONE },
 			.connection = connection,
 		};
-		schedule(n, time_ns, MESSAGE, n->message_room.count++, 0);
+		n->message_room.count++;
+		schedule(part_at(n, src), time_ns, MESSAGE, n->message_room.count - 1, SENDER);
 	}
 	return n->error;
 }
@@ -2167,6 +2402,8 @@ void packet_network_fail(struct packet_network *n, uint64_t time_ns, uint32_t nu
 	struct port *port = &n->ports[number];
 	struct queue *queues[] = { &port->retransmitted, &port->data, &port->headers };
 
+	if (n->crew)
+		n = part_at(n, n->owners[number]);
 	port->failed = failed;
 	if (n->rooms && time_ns > n->now)
 		n->now = time_ns; /* at which the room of lost packets is told */
@@ -2308,12 +2545,225 @@ void packet_network_forget(struct packet_network *n, uint32_t node)
 	n->versions[node]++;
 }
 
+/* Parts: each thread runs the events of its own. */
+
+/* Wait until all threads are here. */
+static void meet(struct crew *crew)
+{
+	unsigned int round = atomic_load(&crew->rounds);
+
+	if (atomic_fetch_add(&crew->arrived, 1) + 1 == crew->n_parts) {
+		atomic_store(&crew->arrived, 0);
+		atomic_fetch_add(&crew->rounds, 1);
+		return;
+	}
+	for (uint32_t pauses = 0; atomic_load(&crew->rounds) == round; pauses++)
+		if (pauses >= PAUSES)
+			sched_yield();
+}
+
+/* Run a part's events up to `until_ns`. */
+static void run_span(struct packet_network *n, uint64_t until_ns)
+{
+	struct event event;
+	int lane;
+
+	n->log.n_runs = 0;
+	n->events.heap = 1;
+	for (uint32_t to = 0; to < n->crew->n_parts; to++)
+		n->outboxes[to].room.count = 0;
+	while (!n->error && (lane = pop_event(&n->events, until_ns, &event)) >= 0) {
+		uint64_t scheduled = n->events.scheduled;
+
+		fetch_ahead(n, lane);
+		n->error = note_run(&n->log, &event);
+		if (n->error)
+			break;
+		run_event(n, &event);
+		n->log.runs[n->log.n_runs - 1].scheduled = n->events.scheduled - scheduled;
+	}
+	n->events.heap = 0;
+	if (!n->error)
+		n->error = make_numbers(&n->log, n->events.scheduled - n->crew->first);
+}
+
+/* Take over the frames that another part has sent here. */
+static void take_over(struct packet_network *n, const struct packet_network *from)
+{
+	const struct outbox *box = &from->outboxes[n->number];
+
+	for (size_t i = 0; i < box->room.count; i++) {
+		const struct crossing *c = &box->crossings[i];
+		uint32_t index = new_frame(n), lane = lane_of(&n->events, c->ahead_ns, 1 + from->number);
+		struct event event = { c->time, true_order(&from->log, c->order, n->crew->first), index,
+				       c->node };
+		int error;
+
+		if (index == NONE)
+			return;
+		*frame_at(n, index) = c->frame;
+		n->places[index].length_bytes = c->length_bytes;
+		error = lane == MOST_LANES ? push_heap(&n->events, 0, &event) :
+					     push_lane(&n->events, lane, &event);
+		if (error)
+			n->error = error;
+	}
+}
+
+/* Bring a part to the end of the span: its events have their numbers, and frames of others have come. */
+static void end_span(struct packet_network *n)
+{
+	struct crew *crew = n->crew;
+	int error = number_events(&n->events, &n->log, crew->first, crew->next);
+
+	if (error)
+		n->error = error;
+	for (; n->numbered < n->ended_room.count; n->numbered++)
+		n->ended[n->numbered].order =
+			true_order(&n->log, n->ended[n->numbered].order, crew->first);
+	for (uint32_t p = 0; p < crew->n_parts; p++)
+		if (p != n->number)
+			take_over(n, crew->parts[p]);
+	crew->next_ns[n->number] = n->events.next[earliest_source(&n->events)].time;
+	crew->ran[n->number] += n->log.n_runs;
+	crew->errors[n->number] = n->error;
+}
+
+/* Return 1 if the next span is to be run, and fill in its end. */
+static int next_span(const struct crew *crew, uint64_t *until_ns)
+{
+	uint64_t begin_ns = EVENT_NEVER, ran = 0;
+
+	for (uint32_t p = 0; p < crew->n_parts; p++) {
+		if (crew->errors[p])
+			return 0;
+		if (crew->next_ns[p] < begin_ns)
+			begin_ns = crew->next_ns[p];
+		ran += crew->ran[p];
+	}
+	*until_ns = crew->until_ns;
+	if (crew->until_ns - begin_ns >= crew->span_ns)
+		*until_ns = begin_ns + crew->span_ns - 1;
+	return begin_ns <= crew->until_ns && begin_ns != EVENT_NEVER && ran < crew->most_events;
+}
+
+/* Run a part, span by span, as long as all of them do. */
+static void run_part(struct packet_network *n)
+{
+	struct crew *crew = n->crew;
+	struct event_log *logs[EVENT_PARTS];
+	uint64_t until_ns;
+
+	for (uint32_t p = 0; p < crew->n_parts; p++)
+		logs[p] = &crew->parts[p]->log;
+	while (next_span(crew, &until_ns)) {
+		run_span(n, until_ns);
+		meet(crew);
+		if (!n->number)
+			crew->next = merge_events(logs, crew->n_parts, crew->first);
+		meet(crew);
+		end_span(n);
+		meet(crew);
+		if (!n->number)
+			crew->first = crew->next;
+	}
+}
+
+static void *begin_thread(void *part)
+{
+	struct crew *crew = ((struct packet_network *)part)->crew;
+
+	while (!atomic_load(&crew->started))
+		sched_yield();
+	if (atomic_load(&crew->started) > 0)
+		run_part(part);
+	return 0;
+}
+
+/* Move what parts have to report to the first of them, in order of time. */
+static void gather(struct packet_network *n)
+{
+	const struct crew *crew = n->crew;
+	struct host_event *ended = 0;
+	struct room room = { 0, 0 };
+	size_t place[EVENT_PARTS] = { n->first_ended };
+
+	for (;;) {
+		const struct host_event *best = 0;
+		uint32_t from = 0;
+
+		for (uint32_t p = 0; p < crew->n_parts; p++) {
+			const struct packet_network *part = crew->parts[p];
+			const struct host_event *own = &part->ended[place[p]];
+
+			if (place[p] < part->ended_room.count &&
+			    (!best || own->event.time_ns < best->event.time_ns ||
+			     (own->event.time_ns == best->event.time_ns && own->order < best->order))) {
+				best = own;
+				from = p;
+			}
+		}
+		if (!best || !grow(n, (void **)&ended, &room, sizeof(*ended)))
+			break;
+		ended[room.count++] = *best;
+		place[from]++;
+	}
+	for (uint32_t p = 0; p < crew->n_parts; p++)
+		crew->parts[p]->ended_room.count = crew->parts[p]->numbered = 0;
+	free(n->ended);
+	n->ended = ended;
+	n->ended_room = room;
+	n->numbered = room.count;
+	n->first_ended = 0;
+}
+
+/* Run all parts as packet_network_run() does, but do not stop for what there is to take. */
+static int run_parts(struct packet_network *n, uint64_t time_ns, uint64_t most_events)
+{
+	struct crew *crew = n->crew;
+	pthread_t threads[EVENT_PARTS];
+	uint32_t begun = 1;
+	int goes_on = 0;
+
+	crew->first = part_at(n, 0)->events.scheduled;
+	crew->until_ns = time_ns;
+	crew->most_events = most_events;
+	atomic_store(&crew->started, 0);
+	for (uint32_t p = 0; p < crew->n_parts; p++) {
+		struct packet_network *part = crew->parts[p];
+
+		part->events.scheduled = crew->first;
+		crew->next_ns[p] = part->events.next[earliest_source(&part->events)].time;
+		crew->ran[p] = 0;
+		crew->errors[p] = 0;
+	}
+	while (begun < crew->n_parts && !n->error) {
+		n->error = -pthread_create(&threads[begun], 0, begin_thread, crew->parts[begun]);
+		begun += !n->error;
+	}
+	atomic_store(&crew->started, n->error ? -1 : 1);
+	if (!n->error)
+		run_part(n);
+	while (--begun)
+		pthread_join(threads[begun], 0);
+	for (uint32_t p = 0; p < crew->n_parts; p++) {
+		const struct packet_network *part = crew->parts[p];
+
+		n->error = n->error ? n->error : part->error;
+		goes_on |= crew->next_ns[p] <= time_ns && crew->next_ns[p] != EVENT_NEVER;
+	}
+	gather(n);
+	return n->error ? n->error : goes_on || n->ended_room.count;
+}
+
 int packet_network_run(struct packet_network *n, uint64_t time_ns, uint64_t most_events)
 {
 	uint64_t unrouted = n->unrouted;
 	struct event event;
 	int lane;
 
+	if (n->crew && n->crew->n_parts > 1)
+		return run_parts(n, time_ns, most_events);
 	while (!n->error && n->first_ended == n->ended_room.count && n->unrouted == unrouted &&
 	       most_events--) {
 		lane = pop_event(&n->events, time_ns, &event);
@@ -2327,9 +2777,13 @@ int packet_network_run(struct packet_network *n, uint64_t time_ns, uint64_t most
 
 uint64_t packet_network_now(const struct packet_network *n)
 {
-	return n->now;
-}
+	uint64_t now = n->now;
 
+	for (uint32_t p = 1; n->crew && p < n->crew->n_parts; p++)
+		if (n->crew->parts[p]->now > now)
+			now = n->crew->parts[p]->now;
+	return now;
+}
 int packet_network_take_event(struct packet_network *n, uint32_t *host, struct ndp_event *event)
 {
 	if (n->first_ended == n->ended_room.count)
@@ -2383,7 +2837,11 @@ struct packet_port_counters packet_network_port(const struct packet_network *n, 
 
 uint64_t packet_network_unrouted(const struct packet_network *n)
 {
-	return n->unrouted;
+	uint64_t unrouted = n->unrouted;
+
+	for (uint32_t p = 1; n->crew && p < n->crew->n_parts; p++)
+		unrouted += n->crew->parts[p]->unrouted;
+	return unrouted;
 }
 
 uint64_t packet_network_frames(const struct packet_network *n)

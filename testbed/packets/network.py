@@ -660,6 +660,17 @@ class PacketNetwork:
         if self._network:
             self._library.packet_network_free(self._network)
 
+    def split(self, owner: NDArray[np.uint8]) -> None:
+        """Let threads run the network from now on, each the nodes of one part.
+
+        owner: part of each node, see parts_of().
+        """
+        self._check(
+            self._library.packet_network_split(
+                self._network, owner.ctypes.data, 1 + int(owner.max())
+            )
+        )
+
     def send(
         self, time_ns: int, src: int, dst: int, flow: int, size_bytes: int, connection: int = -1
     ) -> int:
@@ -891,6 +902,7 @@ FUNCTIONS: list[ndp_library.FunctionTypes] = [
         ],
     ),
     ("packet_network_free", None, [c_void_p]),
+    ("packet_network_split", c_int, [c_void_p, c_void_p, c_uint32]),
     (
         "packet_network_send",
         c_int,
