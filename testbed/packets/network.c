@@ -29,6 +29,7 @@
 #define ETHERNET_HEADER 14
 #define PAIRS_OF_A_HOST 16 /* that it remembers apart from others, about */
 #define LEAST_FRAME NDP_FRAME_HEADER /* bytes; TCP's are longer */
+#define LONGEST_SPAN_NS (1ull << 31)
 #define PAUSES 4096 /* of a thread that waits, before it lets others run */
 
 /* Kinds of events, in their order at one instant: a port is idle, a frame arrives, a sender learns of
@@ -213,8 +214,7 @@ struct outbox {
 /* Parts of a network, which as many threads run at once, span by span (event_merge.h).
  *
  * span_ns: shorter than any way from one part to another.  owner: part of each node.  draws: by node.
- * Threads meet when `arrived` is n_parts, as often as rounds says.  Of the span: first: common number of
- * events before; next: behind it.  next_ns, ran and errors: of each part, when all threads have met. */
+ * Threads meet when `arrived` is n_parts, as often as rounds says.  scheduled: events so far.  next_ns, ran and errors: of each part, when all threads have met. */
 struct crew {
 	struct packet_network *parts[EVENT_PARTS];
 	uint32_t n_parts;
@@ -223,7 +223,7 @@ struct crew {
 	uint64_t *draws;
 	atomic_uint arrived, rounds;
 	atomic_int started; /* 1: threads may begin, -1: they end, as there are too few */
-	uint64_t until_ns, most_events, first, next;
+	uint64_t until_ns, most_events, scheduled;
 	uint64_t next_ns[EVENT_PARTS], ran[EVENT_PARTS];
 	int errors[EVENT_PARTS];
 };
@@ -2210,7 +2210,7 @@ struct packet_network *packet_network_new(const struct packet_wiring *wiring,
 static void free_part(struct packet_network *part)
 {
 	events_free(&part->events);
-	free_log(&part->log);
+	free(part->log.runs);
 	free(part->frames);
 	free(part->places);
 	free(part->over);
@@ -2272,10 +2272,10 @@ static void share(struct packet_network *n)
 		memcpy(n->crew->parts[p], n, offsetof(struct packet_network, events));
 }
 
-/* Return the shortest time from one part to another; 0 if a link has none, NEVER without such links. */
+/* Return the shortest time from one part to another, 0 if a link has none. */
 static uint64_t span_between(const struct packet_network *n, const uint8_t *owner)
 {
-	uint64_t span_ns = EVENT_NEVER;
+	uint64_t span_ns = LONGEST_SPAN_NS;
 
 	for (uint32_t p = 0; p < n->wiring.first_port[n->wiring.n_hosts + n->wiring.n_switches]; p++) {
 		const struct packet_link *link = link_of(n, p);
@@ -2562,29 +2562,25 @@ static void meet(struct crew *crew)
 			sched_yield();
 }
 
-/* Run a part's events up to `until_ns`. */
-static void run_span(struct packet_network *n, uint64_t until_ns)
+/* Run a part's events from `begin_ns` up to `until_ns`. */
+static void run_span(struct packet_network *n, uint64_t begin_ns, uint64_t until_ns)
 {
 	struct event event;
 	int lane;
 
-	n->log.n_runs = 0;
+	n->log.count = 0;
 	n->events.heap = 1;
 	for (uint32_t to = 0; to < n->crew->n_parts; to++)
 		n->outboxes[to].room.count = 0;
 	while (!n->error && (lane = pop_event(&n->events, until_ns, &event)) >= 0) {
-		uint64_t scheduled = n->events.scheduled;
-
 		fetch_ahead(n, lane);
-		n->error = note_run(&n->log, &event);
+		n->error = begin_run(&n->log, &n->events, &event, begin_ns);
 		if (n->error)
 			break;
 		run_event(n, &event);
-		n->log.runs[n->log.n_runs - 1].scheduled = n->events.scheduled - scheduled;
+		end_run(&n->log, &n->events);
 	}
 	n->events.heap = 0;
-	if (!n->error)
-		n->error = make_numbers(&n->log, n->events.scheduled - n->crew->first);
 }
 
 /* Take over the frames that another part has sent here. */
@@ -2595,7 +2591,7 @@ static void take_over(struct packet_network *n, const struct packet_network *fro
 	for (size_t i = 0; i < box->room.count; i++) {
 		const struct crossing *c = &box->crossings[i];
 		uint32_t index = new_frame(n), lane = lane_of(&n->events, c->ahead_ns, 1 + from->number);
-		struct event event = { c->time, true_order(&from->log, c->order, n->crew->first), index,
+		struct event event = { c->time, true_order(&from->log, c->order), index,
 				       c->node };
 		int error;
 
@@ -2614,23 +2610,22 @@ static void take_over(struct packet_network *n, const struct packet_network *fro
 static void end_span(struct packet_network *n)
 {
 	struct crew *crew = n->crew;
-	int error = number_events(&n->events, &n->log, crew->first, crew->next);
+	int error = number_events(&n->events, &n->log);
 
 	if (error)
 		n->error = error;
 	for (; n->numbered < n->ended_room.count; n->numbered++)
-		n->ended[n->numbered].order =
-			true_order(&n->log, n->ended[n->numbered].order, crew->first);
+		n->ended[n->numbered].order = true_order(&n->log, n->ended[n->numbered].order);
 	for (uint32_t p = 0; p < crew->n_parts; p++)
 		if (p != n->number)
 			take_over(n, crew->parts[p]);
 	crew->next_ns[n->number] = n->events.next[earliest_source(&n->events)].time;
-	crew->ran[n->number] += n->log.n_runs;
+	crew->ran[n->number] += n->log.count;
 	crew->errors[n->number] = n->error;
 }
 
-/* Return 1 if the next span is to be run, and fill in its end. */
-static int next_span(const struct crew *crew, uint64_t *until_ns)
+/* Return 1 if the next span is to be run, and fill in its first and last moment. */
+static int next_span(const struct crew *crew, uint64_t *begin, uint64_t *until_ns)
 {
 	uint64_t begin_ns = EVENT_NEVER, ran = 0;
 
@@ -2641,6 +2636,7 @@ static int next_span(const struct crew *crew, uint64_t *until_ns)
 			begin_ns = crew->next_ns[p];
 		ran += crew->ran[p];
 	}
+	*begin = begin_ns;
 	*until_ns = crew->until_ns;
 	if (crew->until_ns - begin_ns >= crew->span_ns)
 		*until_ns = begin_ns + crew->span_ns - 1;
@@ -2652,20 +2648,18 @@ static void run_part(struct packet_network *n)
 {
 	struct crew *crew = n->crew;
 	struct event_log *logs[EVENT_PARTS];
-	uint64_t until_ns;
+	uint64_t begin_ns, until_ns;
 
 	for (uint32_t p = 0; p < crew->n_parts; p++)
 		logs[p] = &crew->parts[p]->log;
-	while (next_span(crew, &until_ns)) {
-		run_span(n, until_ns);
+	while (next_span(crew, &begin_ns, &until_ns)) {
+		run_span(n, begin_ns, until_ns);
 		meet(crew);
 		if (!n->number)
-			crew->next = merge_events(logs, crew->n_parts, crew->first);
+			crew->scheduled = merge_events(logs, crew->n_parts, crew->scheduled);
 		meet(crew);
 		end_span(n);
 		meet(crew);
-		if (!n->number)
-			crew->first = crew->next;
 	}
 }
 
@@ -2725,14 +2719,13 @@ static int run_parts(struct packet_network *n, uint64_t time_ns, uint64_t most_e
 	uint32_t begun = 1;
 	int goes_on = 0;
 
-	crew->first = part_at(n, 0)->events.scheduled;
+	crew->scheduled = part_at(n, 0)->events.scheduled;
 	crew->until_ns = time_ns;
 	crew->most_events = most_events;
 	atomic_store(&crew->started, 0);
 	for (uint32_t p = 0; p < crew->n_parts; p++) {
 		struct packet_network *part = crew->parts[p];
 
-		part->events.scheduled = crew->first;
 		crew->next_ns[p] = part->events.next[earliest_source(&part->events)].time;
 		crew->ran[p] = 0;
 		crew->errors[p] = 0;
@@ -2747,8 +2740,9 @@ static int run_parts(struct packet_network *n, uint64_t time_ns, uint64_t most_e
 	while (--begun)
 		pthread_join(threads[begun], 0);
 	for (uint32_t p = 0; p < crew->n_parts; p++) {
-		const struct packet_network *part = crew->parts[p];
+		struct packet_network *part = crew->parts[p];
 
+		part->events.scheduled = crew->scheduled;
 		n->error = n->error ? n->error : part->error;
 		goes_on |= crew->next_ns[p] <= time_ns && crew->next_ns[p] != EVENT_NEVER;
 	}
