@@ -268,10 +268,9 @@ struct packet_network {
 	size_t first_ended, frames_made, frames_most;
 	uint32_t free_frame;
 	uint64_t now, random, unrouted;
-	uint64_t *draws; /* from which the next random number comes */
 	int error;
 	uint32_t number; /* of the part */
-	uint64_t running; /* order of the event */
+	struct event event; /* that runs */
 	size_t numbered; /* of `ended`, those whose order is true */
 	struct event_log log;
 	struct outbox outboxes[EVENT_PARTS];
@@ -316,14 +315,33 @@ static struct frame *frame_at(const struct packet_network *n, uint32_t index)
 	return &n->frames[index];
 }
 
-/* SplitMix64 (topologies/core/seeded.py). */
-static uint64_t random_bits(struct packet_network *n)
+/* Return the node at which an event happens. */
+static uint32_t node_of(const struct packet_network *n, const struct event *event)
 {
-	uint64_t z = *n->draws += 0x9e3779b97f4a7c15;
+	uint32_t kind = event_kind(event);
+
+	if (kind == PORT_IDLE || kind == ROOM)
+		return n->owners[event->subject];
+	if (kind == ARRIVAL)
+		return event->place;
+	if (kind == DEADLINE && !n->is_tcp)
+		return event->subject;
+	return event->place == RECEIVER ? n->messages[event->subject].dst : n->messages[event->subject].src;
+}
+
+/* SplitMix64 (topologies/core/seeded.py). */
+static uint64_t next_bits(uint64_t *state)
+{
+	uint64_t z = *state += 0x9e3779b97f4a7c15;
 
 	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
 	z = (z ^ z >> 27) * 0x94d049bb133111eb;
 	return z ^ z >> 31;
+}
+
+static uint64_t random_bits(struct packet_network *n)
+{
+	return next_bits(n->crew ? &n->crew->draws[node_of(n, &n->event)] : &n->random);
 }
 
 /* Return a random number in [0, 1). */
@@ -995,7 +1013,7 @@ static void emit(struct packet_network *n, uint32_t host,
 static void report(struct packet_network *n, uint32_t host, const struct ndp_event *event)
 {
 	if (grow(n, (void **)&n->ended, &n->ended_room, sizeof(*n->ended)))
-		n->ended[n->ended_room.count++] = (struct host_event){ host, n->running, *event };
+		n->ended[n->ended_room.count++] = (struct host_event){ host, n->event.order, *event };
 }
 
 static void poll_host(struct packet_network *n, uint32_t host)
@@ -1928,28 +1946,11 @@ static void begin(struct packet_network *n, uint32_t number)
 		poll_host(n, m->src);
 }
 
-/* Return the node at which an event happens. */
-static uint32_t node_of(const struct packet_network *n, const struct event *event)
-{
-	uint32_t kind = event_kind(event);
-
-	if (kind == PORT_IDLE || kind == ROOM)
-		return n->owners[event->subject];
-	if (kind == ARRIVAL)
-		return event->place;
-	if (kind == DEADLINE && !n->is_tcp)
-		return event->subject;
-	return event->place == RECEIVER ? n->messages[event->subject].dst : n->messages[event->subject].src;
-}
-
 static void run_event(struct packet_network *n, const struct event *event)
 {
 	uint32_t kind = event_kind(event);
 
 	n->now = event->time;
-	n->running = event->order;
-	if (n->crew)
-		n->draws = &n->crew->draws[node_of(n, event)];
 	if (kind == PORT_IDLE) {
 		finish(n, event->subject);
 	} else if (kind == ARRIVAL) {
@@ -2155,7 +2156,6 @@ struct packet_network *packet_network_new(const struct packet_wiring *wiring,
 		return 0;
 	n->wiring = *wiring;
 	n->random = seed;
-	n->draws = &n->random;
 	n->is_tcp = tcp != 0;
 	n->live = wiring->planes > 1; /* a host does not know in which planes others have lost links */
 	if (tcp) {
@@ -2304,8 +2304,7 @@ int packet_network_split(struct packet_network *n, const uint8_t *owner, uint32_
 		return -ENOMEM;
 	memcpy(crew->owner, owner, nodes);
 	for (uint32_t node = 0; node < nodes; node++)
-		crew->draws[node] = random_bits(n);
-	n->random = seed;
+		crew->draws[node] = next_bits(&seed);
 	crew->span_ns = span_between(n, owner);
 	if (!crew->span_ns)
 		return -EINVAL;
@@ -2565,19 +2564,18 @@ static void meet(struct crew *crew)
 /* Run a part's events from `begin_ns` up to `until_ns`. */
 static void run_span(struct packet_network *n, uint64_t begin_ns, uint64_t until_ns)
 {
-	struct event event;
 	int lane;
 
 	n->log.count = 0;
 	n->events.heap = 1;
 	for (uint32_t to = 0; to < n->crew->n_parts; to++)
 		n->outboxes[to].room.count = 0;
-	while (!n->error && (lane = pop_event(&n->events, until_ns, &event)) >= 0) {
+	while (!n->error && (lane = pop_event(&n->events, until_ns, &n->event)) >= 0) {
 		fetch_ahead(n, lane);
-		n->error = begin_run(&n->log, &n->events, &event, begin_ns);
+		n->error = begin_run(&n->log, &n->events, &n->event, begin_ns);
 		if (n->error)
 			break;
-		run_event(n, &event);
+		run_event(n, &n->event);
 		end_run(&n->log, &n->events);
 	}
 	n->events.heap = 0;
@@ -2753,18 +2751,17 @@ static int run_parts(struct packet_network *n, uint64_t time_ns, uint64_t most_e
 int packet_network_run(struct packet_network *n, uint64_t time_ns, uint64_t most_events)
 {
 	uint64_t unrouted = n->unrouted;
-	struct event event;
 	int lane;
 
 	if (n->crew && n->crew->n_parts > 1)
 		return run_parts(n, time_ns, most_events);
 	while (!n->error && n->first_ended == n->ended_room.count && n->unrouted == unrouted &&
 	       most_events--) {
-		lane = pop_event(&n->events, time_ns, &event);
+		lane = pop_event(&n->events, time_ns, &n->event);
 		if (lane < 0)
 			return 0;
 		fetch_ahead(n, lane);
-		run_event(n, &event);
+		run_event(n, &n->event);
 	}
 	return n->error ? n->error : 1;
 }
