@@ -901,7 +901,7 @@ static uint32_t next_port(struct packet_network *n, uint32_t node, struct frame 
 	if (frame->step != NONE)
 		return n->steps[frame->step++];
 	if (node >= n->wiring.n_hosts)
-		return by_table(n, node, frame, random_fraction(n));
+		return by_table(n, node, frame, n->crew ? 0 : random_fraction(n));
 	return node == frame->src ? departure(n, frame) : NONE;
 }
 
@@ -1586,7 +1586,7 @@ static uint32_t choose_candidate(struct packet_network *n, uint32_t number,
 	uint32_t winner;
 
 	if (rule->rule == RANDOM)
-		return random * hops;
+		return (n->crew ? random_fraction(n) : random) * hops;
 	if (rule->rule == FLOW_HASH || rule->rule == KERNEL)
 		return below(hash_of(n, rule->alike ? 0 : number, frame), hops);
 	if (hops == 1)
