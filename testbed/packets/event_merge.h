@@ -6,7 +6,7 @@
  * event of the span hangs on one of another part.  An event's number is how many were scheduled before,
  * in all parts, and decides among events at one instant.  In the span a part gives what it schedules young
  * numbers: above all true ones, by the event that schedules, then in order.  Afterwards merge_events() goes
- * through all events of the span in their true order, and so learns the true numbers. */
+ * through all events of the span in their true order, and so finds the true numbers. */
 #pragma once
 #include "event_queue.h"
 
@@ -15,93 +15,158 @@
 
 /* An event that has run.
  *
- * after_ns: since the span began.  scheduled: how many events it has scheduled.  order: its own, and then
- * the number of the first event that it has scheduled. */
+ * after_ns: since the span began.  before: how many events of the span its part had scheduled. */
 struct event_run {
-	uint32_t after_ns, scheduled;
+	uint32_t after_ns, before;
 	uint64_t order;
 };
 
-/* What a part has run in the span. */
+/* What a part has run in the span, and how many events it has scheduled.  An entry follows the last run.
+ *
+ * numbers: by run, of the first event that it has scheduled. */
 struct event_log {
 	struct event_run *runs;
+	uint64_t *numbers;
 	size_t count, most;
+	uint32_t scheduled;
 };
+
+static inline void free_log(struct event_log *log)
+{
+	free(log->runs);
+	free(log->numbers);
+}
+
+/* Make a place for a run and the entry behind it; return 0 or -ENOMEM. */
+static inline int make_place(struct event_log *log)
+{
+	size_t most = log->most ? 2 * log->most : 1024;
+	struct event_run *runs;
+	uint64_t *numbers;
+
+	if (log->count + 1 < log->most)
+		return 0;
+	runs = realloc(log->runs, most * sizeof(*runs));
+	log->runs = runs ? runs : log->runs;
+	numbers = realloc(log->numbers, most * sizeof(*numbers));
+	log->numbers = numbers ? numbers : log->numbers;
+	if (!runs || !numbers)
+		return -ENOMEM;
+	log->most = most;
+	return 0;
+}
 
 /* Note that an event begins to run, and number what it will schedule; return 0 or -ENOMEM. */
 static inline int begin_run(struct event_log *log, struct event_queue *q, const struct event *event,
 			    uint64_t begin_ns)
 {
-	if (log->count == log->most) {
-		size_t most = log->most ? 2 * log->most : 1024;
-		struct event_run *larger = realloc(log->runs, most * sizeof(*larger));
-
-		if (!larger)
-			return -ENOMEM;
-		log->runs = larger;
-		log->most = most;
-	}
-	log->runs[log->count] = (struct event_run){ event->time - begin_ns, 0, event->order };
+	if (make_place(log))
+		return -ENOMEM;
+	log->runs[log->count] = (struct event_run){ event->time - begin_ns, log->scheduled, event->order };
 	q->scheduled = YOUNG | (uint64_t)log->count++ << MOST_SCHEDULED;
 	return 0;
 }
 
 static inline void end_run(struct event_log *log, const struct event_queue *q)
 {
-	log->runs[log->count - 1].scheduled = q->scheduled & ((1u << MOST_SCHEDULED) - 1);
+	log->scheduled += q->scheduled & ((1u << MOST_SCHEDULED) - 1);
+	log->runs[log->count] = (struct event_run){ UINT32_MAX, log->scheduled, 0 };
+}
+
+/* Begin a span; return 0 or -ENOMEM. */
+static inline int begin_span(struct event_log *log)
+{
+	log->count = log->scheduled = 0;
+	if (make_place(log))
+		return -ENOMEM;
+	log->runs[0] = (struct event_run){ UINT32_MAX, 0, 0 };
+	return 0;
+}
+
+static inline uint64_t number_of(uint64_t order)
+{
+	return (order & EVENT_NUMBER) >> 3;
+}
+
+/* Return which run of its part has scheduled an event with a young number. */
+static inline uint64_t parent_of(uint64_t order)
+{
+	return (number_of(order) & ~YOUNG) >> MOST_SCHEDULED;
 }
 
 /* Return an event's order with its true number; the event that has scheduled it has been merged. */
 static inline uint64_t true_order(const struct event_log *log, uint64_t order)
 {
-	uint64_t number = (order & EVENT_NUMBER) >> 3, place = number & ((1u << MOST_SCHEDULED) - 1);
+	uint64_t number = number_of(order);
 
 	if (!(number & YOUNG))
 		return order;
-	number = log->runs[(number & ~YOUNG) >> MOST_SCHEDULED].order + place;
+	number = log->numbers[parent_of(order)] + (number & ((1u << MOST_SCHEDULED) - 1));
 	return (order & ~EVENT_NUMBER) | number << 3;
 }
 
-/* The next event of a log that is to be merged. */
-struct merge_head {
-	uint64_t after_ns, order;
-	struct event_run *run, *end;
-};
-
-static inline struct merge_head head_of(const struct event_log *log, struct event_run *run)
+/* Return 1 if a run of a part comes before one of another part. */
+static inline int runs_earlier(const struct event_log *a, const struct event_run *run_a,
+			       const struct event_log *b, const struct event_run *run_b)
 {
-	struct event_run *end = log->runs + log->count;
-
-	if (run == end)
-		return (struct merge_head){ EVENT_NEVER, EVENT_NEVER, run, end };
-	return (struct merge_head){ run->after_ns, true_order(log, run->order), run, end };
+	/* of two young events at one instant the one is earlier whose parent is */
+	while (run_a->after_ns == run_b->after_ns && (run_a->order ^ run_b->order) >> 60 == 0 &&
+	       run_a->order & run_b->order & YOUNG << 3) {
+		run_a = &a->runs[parent_of(run_a->order)];
+		run_b = &b->runs[parent_of(run_b->order)];
+	}
+	return (run_a->after_ns < run_b->after_ns) |
+	       ((run_a->after_ns == run_b->after_ns) & (run_a->order < run_b->order));
 }
 
-/* Number what all parts have scheduled in the span, from `number` on; return the number behind. */
-static inline uint64_t merge_events(struct event_log *const *logs, uint32_t parts, uint64_t number)
+/* Return a part's first run that is not earlier than `after_ns`. */
+static inline size_t first_run(const struct event_log *log, uint64_t after_ns)
 {
-	struct merge_head heads[EVENT_PARTS];
+	size_t low = 0, high = log->count;
 
-	for (uint32_t p = 0; p < parts; p++)
-		heads[p] = head_of(logs[p], logs[p]->runs);
+	while (low < high) {
+		size_t middle = (low + high) / 2;
+
+		if (log->runs[middle].after_ns < after_ns)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+/* Return the time of the span at which a share of its runs begins, about. */
+static inline uint32_t share_begins(const struct event_log *log, uint32_t share, uint32_t shares)
+{
+	return share ? log->runs[log->count * share / shares].after_ns : 0;
+}
+
+/* Number what runs of all parts have scheduled in one share of the span, of as many as there are parts, so
+ * that as many threads may do it; `number`: of the first event that is scheduled in the span. */
+static inline void merge_events(struct event_log *const *logs, uint32_t parts, uint64_t number,
+				uint32_t share)
+{
+	uint32_t until_ns = share_begins(logs[0], share + 1, parts);
+	size_t next[EVENT_PARTS];
+
+	for (uint32_t p = 0; p < parts; p++) {
+		next[p] = first_run(logs[p], share_begins(logs[0], share, parts));
+		number += logs[p]->runs[next[p]].before;
+	}
 	for (;;) {
-		struct event_run *run;
 		uint32_t part = 0;
+		const struct event_run *run;
 
-		for (uint32_t p = 1; p < parts; p++) { /* without branches, which nobody could predict */
-			const struct merge_head *a = &heads[p], *b = &heads[part];
-
-			part = (a->after_ns < b->after_ns) |
-					       ((a->after_ns == b->after_ns) & (a->order < b->order)) ?
+		for (uint32_t p = 1; p < parts; p++) /* without branches, which nobody could predict */
+			part = runs_earlier(logs[p], &logs[p]->runs[next[p]], logs[part],
+					    &logs[part]->runs[next[part]]) ?
 				       p :
 				       part;
-		}
-		run = heads[part].run;
-		if (run == heads[part].end)
-			return number;
-		run->order = number;
-		number += run->scheduled;
-		heads[part] = head_of(logs[part], run + 1);
+		run = &logs[part]->runs[next[part]];
+		if (run->after_ns >= until_ns)
+			return;
+		logs[part]->numbers[next[part]++] = number;
+		number += run[1].before - run->before;
 	}
 }
 

@@ -214,7 +214,7 @@ struct outbox {
 /* Parts of a network, which as many threads run at once, span by span (event_merge.h).
  *
  * span_ns: shorter than any way from one part to another.  owner: part of each node.  draws: by node.
- * Threads meet when `arrived` is n_parts, as often as rounds says.  scheduled: events so far.  next_ns, ran and errors: of each part, when all threads have met. */
+ * Threads meet when `arrived` is n_parts, as often as rounds says. scheduled: events before.  next_ns, ran and errors: of each part, when all threads have met. */
 struct crew {
 	struct packet_network *parts[EVENT_PARTS];
 	uint32_t n_parts;
@@ -2210,7 +2210,7 @@ struct packet_network *packet_network_new(const struct packet_wiring *wiring,
 static void free_part(struct packet_network *part)
 {
 	events_free(&part->events);
-	free(part->log.runs);
+	free_log(&part->log);
 	free(part->frames);
 	free(part->places);
 	free(part->over);
@@ -2566,7 +2566,7 @@ static void run_span(struct packet_network *n, uint64_t begin_ns, uint64_t until
 {
 	int lane;
 
-	n->log.count = 0;
+	n->error = begin_span(&n->log);
 	n->events.heap = 1;
 	for (uint32_t to = 0; to < n->crew->n_parts; to++)
 		n->outboxes[to].room.count = 0;
@@ -2646,19 +2646,21 @@ static void run_part(struct packet_network *n)
 {
 	struct crew *crew = n->crew;
 	struct event_log *logs[EVENT_PARTS];
-	uint64_t begin_ns, until_ns;
+	uint64_t begin_ns, until_ns, scheduled = crew->scheduled;
 
 	for (uint32_t p = 0; p < crew->n_parts; p++)
 		logs[p] = &crew->parts[p]->log;
 	while (next_span(crew, &begin_ns, &until_ns)) {
 		run_span(n, begin_ns, until_ns);
 		meet(crew);
-		if (!n->number)
-			crew->scheduled = merge_events(logs, crew->n_parts, crew->scheduled);
+		merge_events(logs, crew->n_parts, scheduled, n->number);
+		for (uint32_t p = 0; p < crew->n_parts; p++)
+			scheduled += logs[p]->scheduled;
 		meet(crew);
 		end_span(n);
 		meet(crew);
 	}
+	n->events.scheduled = scheduled;
 }
 
 static void *begin_thread(void *part)
@@ -2740,7 +2742,6 @@ static int run_parts(struct packet_network *n, uint64_t time_ns, uint64_t most_e
 	for (uint32_t p = 0; p < crew->n_parts; p++) {
 		struct packet_network *part = crew->parts[p];
 
-		part->events.scheduled = crew->scheduled;
 		n->error = n->error ? n->error : part->error;
 		goes_on |= crew->next_ns[p] <= time_ns && crew->next_ns[p] != EVENT_NEVER;
 	}
