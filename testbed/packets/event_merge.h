@@ -109,9 +109,9 @@ static inline uint64_t true_order(const struct event_log *log, uint64_t order)
 static inline int runs_earlier(const struct event_log *a, const struct event_run *run_a,
 			       const struct event_log *b, const struct event_run *run_b)
 {
-	/* of two young events at one instant the one is earlier whose parent is */
-	while (run_a->after_ns == run_b->after_ns && (run_a->order ^ run_b->order) >> 60 == 0 &&
-	       run_a->order & run_b->order & YOUNG << 3) {
+	/* of two young events at one instant that is earlier whose parent is; they are rare */
+	while (__builtin_expect((run_a->order & run_b->order & YOUNG << 3) != 0, 0) &&
+	       run_a->after_ns == run_b->after_ns && (run_a->order ^ run_b->order) >> 60 == 0) {
 		run_a = &a->runs[parent_of(run_a->order)];
 		run_b = &b->runs[parent_of(run_b->order)];
 	}
@@ -147,26 +147,22 @@ static inline void merge_events(struct event_log *const *logs, uint32_t parts, u
 				uint32_t share)
 {
 	uint32_t until_ns = share_begins(logs[0], share + 1, parts);
-	size_t next[EVENT_PARTS];
+	const struct event_run *next[EVENT_PARTS];
 
 	for (uint32_t p = 0; p < parts; p++) {
-		next[p] = first_run(logs[p], share_begins(logs[0], share, parts));
-		number += logs[p]->runs[next[p]].before;
+		next[p] = logs[p]->runs + first_run(logs[p], share_begins(logs[0], share, parts));
+		number += next[p]->before;
 	}
 	for (;;) {
 		uint32_t part = 0;
-		const struct event_run *run;
 
 		for (uint32_t p = 1; p < parts; p++) /* without branches, which nobody could predict */
-			part = runs_earlier(logs[p], &logs[p]->runs[next[p]], logs[part],
-					    &logs[part]->runs[next[part]]) ?
-				       p :
-				       part;
-		run = &logs[part]->runs[next[part]];
-		if (run->after_ns >= until_ns)
+			part += (p - part) & -runs_earlier(logs[p], next[p], logs[part], next[part]);
+		if (next[part]->after_ns >= until_ns)
 			return;
-		logs[part]->numbers[next[part]++] = number;
-		number += run[1].before - run->before;
+		logs[part]->numbers[next[part] - logs[part]->runs] = number;
+		number += next[part][1].before - next[part]->before;
+		next[part]++;
 	}
 }
 
