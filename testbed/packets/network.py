@@ -663,13 +663,14 @@ class PacketNetwork:
     def split(self, owner: NDArray[np.uint8]) -> None:
         """Let threads run the network from now on, each the nodes of one part.
 
-        owner: part of each node, see parts_of().
+        owner: part of each node (parts.py).  ValueError if a packet takes no time from one part to
+            another.
         """
-        self._check(
-            self._library.packet_network_split(
-                self._network, owner.ctypes.data, 1 + int(owner.max())
-            )
-        )
+        parts = 1 + int(owner.max())
+        split = self._library.packet_network_split(self._network, owner.ctypes.data, parts)
+        if split == -errno.EINVAL:
+            raise ValueError("links take no time: one thread simulates them; leave threads out")
+        self._check(split)
 
     def send(
         self, time_ns: int, src: int, dst: int, flow: int, size_bytes: int, connection: int = -1
