@@ -28,7 +28,6 @@
 #define UDP 17
 #define ETHERNET_HEADER 14
 #define PAIRS_OF_A_HOST 16 /* that it remembers apart from others, about */
-#define LEAST_FRAME NDP_FRAME_HEADER /* bytes; TCP's are longer */
 #define LONGEST_SPAN_NS (1ull << 31)
 #define PAUSES 4096 /* of a thread that waits, before it lets others run */
 
@@ -644,6 +643,8 @@ static void hand_over(struct packet_network *n, uint32_t frame, uint32_t node, u
 {
 	struct outbox *box = &n->outboxes[n->crew->owner[node]];
 
+	if (ahead_ns < n->crew->span_ns)
+		n->error = -ERANGE; /* the other part has run beyond that time */
 	if (!grow(n, (void **)&box->crossings, &box->room, sizeof(*box->crossings)))
 		return;
 	box->crossings[box->room.count++] = (struct crossing){
@@ -2275,11 +2276,12 @@ static void share(struct packet_network *n)
 /* Return the shortest time from one part to another, 0 if a link has none. */
 static uint64_t span_between(const struct packet_network *n, const uint8_t *owner)
 {
+	uint32_t least_bytes = n->sources ? n->stream.header_bytes : NDP_FRAME_HEADER; /* TCP has more */
 	uint64_t span_ns = LONGEST_SPAN_NS;
 
 	for (uint32_t p = 0; p < n->wiring.first_port[n->wiring.n_hosts + n->wiring.n_switches]; p++) {
 		const struct packet_link *link = link_of(n, p);
-		uint64_t way_ns = link->delay_ns + transmission_ns(link, LEAST_FRAME);
+		uint64_t way_ns = link->delay_ns + transmission_ns(link, least_bytes);
 
 		if (owner[n->owners[p]] != owner[n->ports[p].peer] && way_ns < span_ns)
 			span_ns = way_ns;
