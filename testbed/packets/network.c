@@ -2321,6 +2321,9 @@ int packet_network_split(struct packet_network *n, const uint8_t *owner, uint32_
 		part->free_frame = NONE;
 		events_init(&part->events, n_parts);
 	}
+	for (uint32_t p = 0; p < n_parts; p++)
+		if (begin_span(&crew->parts[p]->log))
+			return -ENOMEM;
 	share(n);
 	return 0;
 }
@@ -2778,6 +2781,7 @@ uint64_t packet_network_now(const struct packet_network *n)
 			now = n->crew->parts[p]->now;
 	return now;
 }
+
 int packet_network_take_event(struct packet_network *n, uint32_t *host, struct ndp_event *event)
 {
 	if (n->first_ended == n->ended_room.count)
