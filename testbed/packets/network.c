@@ -69,7 +69,10 @@ struct frame {
 };
 
 /* Place of a frame in its queue, apart from it: ports need no more of a frame, and all places fit
- * into a cache that the frames do not. */
+ * into a cache that the frames do not.
+ *
+ * next: the frame behind it; of one on a link, the port by which it will leave the next node, or NONE if
+ * that is not known. */
 struct place {
 	uint32_t next, length_bytes;
 };
@@ -238,6 +241,7 @@ struct packet_network {
 	struct source *sources; /* hosts; 0 with a transport */
 	int is_tcp;
 	struct port *ports;
+	uint32_t *hops; /* of the wiring */
 	uint32_t *last_switch; /* by host and plane, numbered from the first switch */
 	struct set_memory *memories; /* at the place of the set */
 	struct flowlet_entry *flowlets;
@@ -254,6 +258,7 @@ struct packet_network {
 	uint32_t *versions; /* of each node's routes, from 1 */
 	uint32_t n_memos; /* a power of two */
 	int live; /* tables change while packets are under way */
+	int is_rerouted; /* tables have changed */
 	struct room message_room, step_room;
 	struct crew *crew; /* 0 unless the network is in parts */
 
@@ -673,6 +678,7 @@ static void serve(struct packet_network *n, uint32_t number)
 	if (!port->busy)
 		return;
 	frame = take(n, queue);
+	n->places[frame].next = NONE;
 	if (queue == &port->headers) {
 		port->headers_in_a_row++;
 	} else {
@@ -1885,6 +1891,18 @@ static int expires(const struct packet_network *n, uint32_t node, struct frame *
 	return n->live && !is_crossbar(n, node, frame) && ++frame->hops == TTL;
 }
 
+/* Return the port by which an arriving frame leaves `node`, as fetch_behind_arrival() has found. */
+static uint32_t known_port(struct packet_network *n, uint32_t index, uint32_t node)
+{
+	uint32_t port = n->places[index].next;
+
+	if (port == NONE || n->is_rerouted)
+		return next_port(n, node, frame_at(n, index));
+	if (!n->crew)
+		random_bits(n); /* as next_port() draws */
+	return port;
+}
+
 static void arrive(struct packet_network *n, uint32_t index, uint32_t node)
 {
 	struct frame *frame = frame_at(n, index);
@@ -1894,7 +1912,7 @@ static void arrive(struct packet_network *n, uint32_t index, uint32_t node)
 	if (node != frame->dst) {
 		if (n->rooms && n->over[index] != NONE)
 			take_room(n, index);
-		port = expires(n, node, frame) ? NONE : next_port(n, node, frame);
+		port = expires(n, node, frame) ? NONE : known_port(n, index, node);
 		if (port == NONE)
 			lose(n, index);
 		else
@@ -2014,6 +2032,7 @@ static void fetch_behind_arrival(struct packet_network *n, const struct event *a
 
 		if (port != NONE)
 			__builtin_prefetch(&n->ports[port], 1);
+		n->places[arrival->subject].next = port;
 	}
 }
 
@@ -2143,6 +2162,23 @@ static int make_flow_table(struct packet_network *n, uint32_t nodes)
 	return note_owners(n);
 }
 
+/* Route by a copy of these next hops in large pages, without which half of the accesses wait for an
+ * address; 0 without memory. */
+static int take_hops(struct packet_network *n, const uint32_t *hops)
+{
+	const struct packet_wiring *w = &n->wiring;
+	size_t count = (size_t)w->layers * w->n_switches * w->n_switches;
+	uint32_t *copy = allocate(count, sizeof(*copy));
+
+	if (!copy)
+		return 0;
+	memcpy(copy, hops, count * sizeof(*copy));
+	free(n->hops);
+	n->hops = copy;
+	n->wiring.hops = copy;
+	return 1;
+}
+
 struct packet_network *packet_network_new(const struct packet_wiring *wiring,
 					  const struct ndp_parameters *ndp,
 					  const struct tcp_parameters *tcp,
@@ -2180,7 +2216,7 @@ struct packet_network *packet_network_new(const struct packet_wiring *wiring,
 	n->endpoints = calloc(wiring->n_hosts, sizeof(*n->endpoints));
 	n->wakes = calloc(wiring->n_hosts, sizeof(*n->wakes));
 	if (!n->ports || !n->last_switch || !n->memories || !n->endpoints || !n->wakes ||
-	    !make_flowlets(n) || !make_pairs(n) || !make_sources(n, stream) ||
+	    (wiring->hops && !take_hops(n, wiring->hops)) || !make_flowlets(n) || !make_pairs(n) || !make_sources(n, stream) ||
 	    !make_flow_table(n, nodes)) {
 		packet_network_free(n);
 		return 0;
@@ -2247,6 +2283,7 @@ void packet_network_free(struct packet_network *n)
 	free_part(n);
 	free(n->ports);
 	free(n->last_switch);
+	free(n->hops);
 	free(n->memories);
 	free(n->flowlets);
 	free(n->pairs);
@@ -2436,12 +2473,14 @@ int packet_network_reroute(struct packet_network *n, const uint32_t *departures,
 {
 	struct set_memory *memories = calloc(n_hop_sets, sizeof(*memories));
 
-	if (!memories)
+	if (!memories || !take_hops(n, hops)) {
+		free(memories);
 		return -ENOMEM;
+	}
 	free(n->memories);
 	n->memories = memories;
+	n->is_rerouted = 1;
 	n->wiring.departures = departures;
-	n->wiring.hops = hops;
 	n->wiring.hop_sets = hop_sets;
 	n->wiring.n_hop_sets = n_hop_sets;
 	return 0;
