@@ -2640,7 +2640,7 @@ static void take_over(struct packet_network *n, const struct packet_network *fro
 		if (index == NONE)
 			return;
 		*frame_at(n, index) = c->frame;
-		n->places[index].length_bytes = c->length_bytes;
+		n->places[index] = (struct place){ NONE, c->length_bytes };
 		error = lane == MOST_LANES ? push_heap(&n->events, 0, &event) :
 					     push_lane(&n->events, lane, &event);
 		if (error)
