@@ -5,12 +5,15 @@
 #include "event_merge.h"
 #include "flow_table.h"
 
+#include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #define NONE UINT32_MAX
 #define NS_PER_BYTE_AT_1_BPS 8000000000ull
@@ -29,7 +32,7 @@
 #define ETHERNET_HEADER 14
 #define PAIRS_OF_A_HOST 16 /* that it remembers apart from others, about */
 #define LONGEST_SPAN_NS (1ull << 31)
-#define PAUSES 4096 /* of a thread that waits, before it lets others run */
+#define LOOKS (1 << 15) /* of a thread that waits for others, before it sleeps; some 20 us */
 
 /* Kinds of events, in their order at one instant: a port is idle, a frame arrives, a sender learns of
  * room behind its link, a deadline of a host or of an end of TCP, a message begins.  The first three are
@@ -223,7 +226,7 @@ struct crew {
 	uint64_t span_ns;
 	uint8_t *owner;
 	uint64_t *draws;
-	atomic_uint arrived, rounds;
+	atomic_uint arrived, rounds, sleepers;
 	atomic_int started; /* 1: threads may begin, -1: they end, as there are too few */
 	uint64_t until_ns, most_events, scheduled;
 	uint64_t next_ns[EVENT_PARTS], ran[EVENT_PARTS];
@@ -2598,11 +2601,17 @@ static void meet(struct crew *crew)
 	if (atomic_fetch_add(&crew->arrived, 1) + 1 == crew->n_parts) {
 		atomic_store(&crew->arrived, 0);
 		atomic_fetch_add(&crew->rounds, 1);
+		if (atomic_load(&crew->sleepers))
+			syscall(SYS_futex, &crew->rounds, FUTEX_WAKE_PRIVATE, EVENT_PARTS, 0, 0, 0);
 		return;
 	}
-	for (uint32_t pauses = 0; atomic_load(&crew->rounds) == round; pauses++)
-		if (pauses >= PAUSES)
-			sched_yield();
+	for (uint32_t looks = 0; looks < LOOKS; looks++)
+		if (atomic_load(&crew->rounds) != round)
+			return;
+	atomic_fetch_add(&crew->sleepers, 1);
+	while (atomic_load(&crew->rounds) == round)
+		syscall(SYS_futex, &crew->rounds, FUTEX_WAIT_PRIVATE, round, 0, 0, 0);
+	atomic_fetch_sub(&crew->sleepers, 1);
 }
 
 /* Run a part's events from `begin_ns` up to `until_ns`. */
