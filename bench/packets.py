@@ -1,4 +1,5 @@
-"""Speed of the simulated packets: transmissions over links a second of processor time of one core.
+"""Speed of the simulated packets: transmissions over links a second of processor time of one core, and
+how much faster two threads are.
 
 A fat-tree of three tiers at 10 Gbit/s and 1 us a link; each host sends one message, to another
 host of a permutation.  Frames have 1,514 bytes.
@@ -32,6 +33,7 @@ from weft.testbed.packets.network import (
     TcpParameters,
     shortest,
 )
+from weft.testbed.packets.parts import parts_of
 from weft.topologies import build
 
 RATE_BPS, DELAY_NS, FRAME_BYTES = 10**10, 1_000, 1_514
@@ -60,8 +62,8 @@ def pairs(hosts: int) -> Iterator[tuple[int, int]]:
     return zip(ring.tolist(), np.roll(ring, 1).tolist(), strict=True)
 
 
-def network(k: int, name: str) -> PacketNetwork:
-    """Return a fat-tree whose hosts have their messages to send."""
+def network(k: int, name: str, threads: int = 0) -> PacketNetwork:
+    """Return a fat-tree whose hosts have their messages to send; 0 threads: as without parts."""
     topology = build(f"fattree:k={k}")
     transport, rule = TRANSPORTS[name]
     link = PacketLink(
@@ -73,6 +75,8 @@ def network(k: int, name: str) -> PacketNetwork:
         mark_packets=33,
     )
     net = PacketNetwork(topology, link, transport, shortest(topology, rule), 1)
+    if threads:
+        net.split(parts_of(topology, threads))
     for src, dst in pairs(topology.servers):
         net.send(0, src, dst, src, 1_000 * MESSAGE_KB[k])
     return net
@@ -91,6 +95,23 @@ def transmissions(k: int, name: str) -> float:
     run(net, k)
     took_s = time.process_time() - begin_s
     return sum(port.frames for port in net.port_counters()) / took_s
+
+
+def elapsed_s(k: int, name: str, threads: int) -> float:
+    """Return the time of a run, set-up left out."""
+    net = network(k, name, threads)
+    begin_s = time.perf_counter()
+    run(net, k)
+    return time.perf_counter() - begin_s
+
+
+def beside_one_thread(rounds: int) -> Iterator[Line]:
+    """Yield the ratio of the least times of one and of two threads."""
+    for name in TRANSPORTS:
+        for k in (16, 32):
+            work = {threads: partial(elapsed_s, k, name, threads) for threads in (0, 2)}
+            alone, both = map(min, in_turns(work, rounds).values())
+            yield Line(f"{name}, {k**3 // 4:,} hosts: one thread / two", alone / both, "x")
 
 
 def ours_s(k: int) -> float:
@@ -143,6 +164,7 @@ def main() -> None:
         for k in MESSAGE_KB:
             best = max(transmissions(k, name) for _ in range(options.rounds))
             lines.append(Line(f"{name}, {k**3 // 4:,} hosts", best / 1e6, "M/s"))
+    lines += beside_one_thread(options.rounds)
     if options.htsim:
         lines += beside_htsim(options.htsim, options.rounds)
     show("Simulated packets, transmissions of one core", lines)

@@ -85,6 +85,12 @@ def add_commands(commands: Commands) -> None:
         default=60.0,
         help="simulated time at which unfinished flows are given up; default: 60",
     )
+    parser.add_argument(
+        "--threads",
+        metavar="N",
+        type=int,
+        help="processors for this one network, 1 to 8; any number gives the same results",
+    )
     add_output(parser, "write each flow and its completion time as CSV")
     add_json(parser)
 
@@ -175,6 +181,7 @@ def _simulated(lab: Lab, scheme: str, arguments: Namespace) -> SimulatedFlows:
             cut_through=arguments.cut_through,
             deadline_s=arguments.timeout_s,
             watch=_watch(tell),
+            threads=arguments.threads,
         )
 
 

@@ -10,8 +10,12 @@
 #include <stdlib.h>
 
 #define EVENT_KIND 7 /* bits of an event's order that have its kind */
+#define EVENT_NUMBER ((1ull << 60) - 1 - EVENT_KIND) /* those that have its number */
 #define EVENT_NEVER UINT64_MAX
-#define EVENT_LANES 8
+#define EVENT_LANES 8 /* of one part of a network; more between parts */
+#define EVENT_PARTS 8 /* that a network may have */
+#define MOST_LANES (EVENT_LANES + 4 * (EVENT_PARTS - 1))
+#define EVENT_SOURCES (MOST_LANES + 2) /* of the next event: lanes and heaps */
 #define HEAP_CHILDREN 4 /* of a node of the heap */
 
 /* order: rank of the kind, then number of the event, then the kind. */
@@ -20,22 +24,30 @@ struct event {
 	uint32_t subject, place;
 };
 
-/* Events that are all scheduled `ahead_ns` before their time: a ring of `most`, a power of two. */
+/* Events that are all scheduled `ahead_ns` before their time, by one part of the network: a ring of
+ * `most`, a power of two. */
 struct event_lane {
 	uint64_t ahead_ns;
+	uint32_t part;
 	struct event *events;
 	size_t first, count, most;
 };
 
-/* next: time and order of the first event of each lane, and of the heap in the last place. */
+struct event_heap {
+	struct event *events;
+	size_t count, most;
+};
+
+/* next: time and order of the first event of each lane, and then of each heap.
+ *
+ * heap: number of the heap that takes new events; see event_merge.h.  scheduled: number of the next. */
 struct event_queue {
 	struct {
 		uint64_t time, order;
-	} next[EVENT_LANES + 1];
-	struct event_lane lanes[EVENT_LANES];
-	struct event *heap;
-	size_t heap_count, heap_most;
-	uint32_t n_lanes;
+	} next[EVENT_SOURCES];
+	struct event_lane lanes[MOST_LANES];
+	struct event_heap heaps[2];
+	uint32_t n_lanes, most_lanes, heap;
 	uint64_t scheduled;
 };
 
@@ -49,16 +61,19 @@ static inline int comes_earlier(const struct event *a, const struct event *b)
 	return a->time < b->time || (a->time == b->time && a->order < b->order);
 }
 
-static inline void events_init(struct event_queue *q)
+/* parts: of the network. */
+static inline void events_init(struct event_queue *q, uint32_t parts)
 {
-	for (int i = 0; i <= EVENT_LANES; i++)
+	q->most_lanes = parts > 1 ? MOST_LANES : EVENT_LANES;
+	for (int i = 0; i < EVENT_SOURCES; i++)
 		q->next[i].time = q->next[i].order = EVENT_NEVER;
 }
 
 static inline void events_free(struct event_queue *q)
 {
-	free(q->heap);
-	for (int i = 0; i < EVENT_LANES; i++)
+	for (int i = 0; i < 2; i++)
+		free(q->heaps[i].events);
+	for (int i = 0; i < MOST_LANES; i++)
 		free(q->lanes[i].events);
 }
 
@@ -68,34 +83,36 @@ static inline void note_first(struct event_queue *q, uint32_t source, const stru
 	q->next[source].order = first ? first->order : EVENT_NEVER;
 }
 
-/* Add an event to the heap; return 0 or -ENOMEM. */
-static inline int push_heap(struct event_queue *q, const struct event *event)
+/* Add an event to heap `number`; return 0 or -ENOMEM. */
+static inline int push_heap(struct event_queue *q, uint32_t number, const struct event *event)
 {
-	size_t i = q->heap_count;
+	struct event_heap *heap = &q->heaps[number];
+	size_t i = heap->count;
 
-	if (q->heap_count == q->heap_most) {
-		size_t most = q->heap_most ? 2 * q->heap_most : 1024;
-		struct event *larger = realloc(q->heap, most * sizeof(*larger));
+	if (heap->count == heap->most) {
+		size_t most = heap->most ? 2 * heap->most : 1024;
+		struct event *larger = realloc(heap->events, most * sizeof(*larger));
 
 		if (!larger)
 			return -ENOMEM;
-		q->heap = larger;
-		q->heap_most = most;
+		heap->events = larger;
+		heap->most = most;
 	}
-	q->heap_count++;
-	while (i && comes_earlier(event, &q->heap[(i - 1) / HEAP_CHILDREN])) {
-		q->heap[i] = q->heap[(i - 1) / HEAP_CHILDREN];
+	heap->count++;
+	while (i && comes_earlier(event, &heap->events[(i - 1) / HEAP_CHILDREN])) {
+		heap->events[i] = heap->events[(i - 1) / HEAP_CHILDREN];
 		i = (i - 1) / HEAP_CHILDREN;
 	}
-	q->heap[i] = *event;
-	note_first(q, EVENT_LANES, q->heap);
+	heap->events[i] = *event;
+	note_first(q, MOST_LANES + number, heap->events);
 	return 0;
 }
 
-static inline void pop_heap(struct event_queue *q)
+static inline void pop_heap(struct event_queue *q, uint32_t number)
 {
-	struct event last = q->heap[--q->heap_count];
-	size_t i = 0, count = q->heap_count;
+	struct event_heap *heap = &q->heaps[number];
+	struct event *events = heap->events, last = events[--heap->count];
+	size_t i = 0, count = heap->count;
 
 	for (;;) {
 		size_t child = HEAP_CHILDREN * i + 1, best = child;
@@ -104,15 +121,15 @@ static inline void pop_heap(struct event_queue *q)
 		if (child >= count)
 			break;
 		while (++child < end)
-			if (comes_earlier(&q->heap[child], &q->heap[best]))
+			if (comes_earlier(&events[child], &events[best]))
 				best = child;
-		if (!comes_earlier(&q->heap[best], &last))
+		if (!comes_earlier(&events[best], &last))
 			break;
-		q->heap[i] = q->heap[best];
+		events[i] = events[best];
 		i = best;
 	}
-	q->heap[i] = last;
-	note_first(q, EVENT_LANES, count ? q->heap : 0);
+	events[i] = last;
+	note_first(q, MOST_LANES + number, count ? events : 0);
 }
 
 static inline int grow_lane(struct event_lane *lane)
@@ -125,21 +142,35 @@ static inline int grow_lane(struct event_lane *lane)
 	for (size_t i = 0; i < lane->count; i++)
 		events[i] = lane->events[(lane->first + i) & (lane->most - 1)];
 	free(lane->events);
-	*lane = (struct event_lane){ lane->ahead_ns, events, 0, lane->count, most };
+	*lane = (struct event_lane){ lane->ahead_ns, lane->part, events, 0, lane->count, most };
 	return 0;
 }
 
-/* Return the lane of events `ahead_ns` before their time; EVENT_LANES if all are of other times. */
-static inline uint32_t lane_of(struct event_queue *q, uint64_t ahead_ns)
+/* Return the lane of events `ahead_ns` before their time, from `part` of the network, 0 for its own;
+ * MOST_LANES if all are of others. */
+static inline uint32_t lane_of(struct event_queue *q, uint64_t ahead_ns, uint32_t part)
 {
 	for (uint32_t i = 0; i < q->n_lanes; i++)
-		if (q->lanes[i].ahead_ns == ahead_ns)
+		if (q->lanes[i].ahead_ns == ahead_ns && q->lanes[i].part == part)
 			return i;
-	if (q->n_lanes < EVENT_LANES)
-		q->lanes[q->n_lanes++].ahead_ns = ahead_ns;
-	else
-		return EVENT_LANES;
-	return q->n_lanes - 1;
+	if (q->n_lanes == q->most_lanes)
+		return MOST_LANES;
+	q->lanes[q->n_lanes].ahead_ns = ahead_ns;
+	q->lanes[q->n_lanes].part = part;
+	return q->n_lanes++;
+}
+
+/* Add an event to lane `number`, of which it is the last; return 0 or -ENOMEM. */
+static inline int push_lane(struct event_queue *q, uint32_t number, const struct event *event)
+{
+	struct event_lane *lane = &q->lanes[number];
+
+	if (lane->count == lane->most && grow_lane(lane))
+		return -ENOMEM;
+	if (!lane->count)
+		note_first(q, number, event);
+	lane->events[(lane->first + lane->count++) & (lane->most - 1)] = *event;
+	return 0;
 }
 
 /* Schedule an event `ahead_ns` before its time; return 0 or -ENOMEM.
@@ -150,17 +181,9 @@ static inline int schedule_event(struct event_queue *q, uint64_t time, uint64_t 
 				 uint32_t place)
 {
 	struct event event = { time, rank << 60 | q->scheduled++ << 3 | kind, subject, place };
-	uint32_t number = frequent ? lane_of(q, ahead_ns) : EVENT_LANES;
-	struct event_lane *lane = &q->lanes[number];
+	uint32_t number = frequent ? lane_of(q, ahead_ns, 0) : MOST_LANES;
 
-	if (number == EVENT_LANES)
-		return push_heap(q, &event);
-	if (lane->count == lane->most && grow_lane(lane))
-		return -ENOMEM;
-	if (!lane->count)
-		note_first(q, number, &event);
-	lane->events[(lane->first + lane->count++) & (lane->most - 1)] = event;
-	return 0;
+	return number == MOST_LANES ? push_heap(q, q->heap, &event) : push_lane(q, number, &event);
 }
 
 /* Return the event that lies `places` behind the first of lane `number`, 0 if there is none. */
@@ -169,33 +192,41 @@ static inline const struct event *event_ahead(const struct event_queue *q, uint3
 {
 	const struct event_lane *lane = &q->lanes[number];
 
-	if (number == EVENT_LANES || lane->count <= places)
+	if (number >= MOST_LANES || lane->count <= places)
 		return 0;
 	return &lane->events[(lane->first + places) & (lane->most - 1)];
 }
 
-/* Remove the earliest event up to `time_ns`, fill it in, and return its lane, or EVENT_LANES for
- * the heap; -1 if there is none. */
+static inline int source_is_earlier(const struct event_queue *q, uint32_t a, uint32_t b)
+{
+	return q->next[a].time < q->next[b].time ||
+	       (q->next[a].time == q->next[b].time && q->next[a].order < q->next[b].order);
+}
+
+/* Return the lane of the earliest event, or behind them the heap; any if there is no event. */
+static inline uint32_t earliest_source(const struct event_queue *q)
+{
+	uint32_t source = MOST_LANES + source_is_earlier(q, MOST_LANES + 1, MOST_LANES);
+
+	for (uint32_t i = 0; i < q->n_lanes; i++)
+		source = source_is_earlier(q, i, source) ? i : source;
+	return source;
+}
+
+/* Remove the earliest event up to `time_ns`, fill it in, and return its lane, or MOST_LANES and more
+ * for a heap; -1 if there is none. */
 static inline int pop_event(struct event_queue *q, uint64_t time_ns, struct event *event)
 {
-	uint32_t source = EVENT_LANES;
-	struct event_lane *lane;
+	uint32_t source = earliest_source(q);
+	struct event_lane *lane = &q->lanes[source];
 
-	for (uint32_t i = 0; i < q->n_lanes; i++) {
-		int later = q->next[i].time > q->next[source].time ||
-			    (q->next[i].time == q->next[source].time &&
-			     q->next[i].order >= q->next[source].order);
-
-		source = later ? source : i;
-	}
 	if (q->next[source].time > time_ns || q->next[source].time == EVENT_NEVER)
 		return -1;
-	if (source == EVENT_LANES) {
-		*event = q->heap[0];
-		pop_heap(q);
+	if (source >= MOST_LANES) {
+		*event = q->heaps[source - MOST_LANES].events[0];
+		pop_heap(q, source - MOST_LANES);
 		return source;
 	}
-	lane = &q->lanes[source];
 	*event = lane->events[lane->first];
 	lane->first = (lane->first + 1) & (lane->most - 1);
 	note_first(q, source, --lane->count ? &lane->events[lane->first] : 0);

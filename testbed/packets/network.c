@@ -2,12 +2,18 @@
 #include "network.h"
 #include "../data_plane/layer_choice.h"
 #include "../data_plane/select.h"
-#include "event_queue.h"
+#include "event_merge.h"
 #include "flow_table.h"
 
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #define NONE UINT32_MAX
 #define NS_PER_BYTE_AT_1_BPS 8000000000ull
@@ -25,6 +31,8 @@
 #define UDP 17
 #define ETHERNET_HEADER 14
 #define PAIRS_OF_A_HOST 16 /* that it remembers apart from others, about */
+#define LONGEST_SPAN_NS (1ull << 31)
+#define LOOKS (1 << 15) /* of a thread that waits for others, before it sleeps; some 20 us */
 
 /* Kinds of events, in their order at one instant: a port is idle, a frame arrives, a sender learns of
  * room behind its link, a deadline of a host or of an end of TCP, a message begins.  The first three are
@@ -64,7 +72,10 @@ struct frame {
 };
 
 /* Place of a frame in its queue, apart from it: ports need no more of a frame, and all places fit
- * into a cache that the frames do not. */
+ * into a cache that the frames do not.
+ *
+ * next: the frame behind it; of one on a link, the port by which it will leave the next node, or NONE if
+ * that is not known. */
 struct place {
 	uint32_t next, length_bytes;
 };
@@ -114,30 +125,34 @@ struct link_room {
 _Static_assert(sizeof(struct frame) == LINE_BYTES, "a frame has one line");
 _Static_assert(offsetof(struct port, retransmitted) == LINE_BYTES, "a port has two lines");
 
+/* An end of a flow of TCP, in a line of its own as in struct tcp_flow.
+ *
+ * choice: of the layer of its data, or of its acknowledgements.  wake: scheduled deadline.  next: message
+ * that is the next to be finished, or delivered.  waiting: with small queues, how many packets of data wait
+ * in its host's queue; is_throttled: it has stopped sending for them. */
+struct flow_end {
+	_Alignas(LINE_BYTES) struct flow choice;
+	uint64_t wake;
+	uint32_t next;
+	uint32_t waiting : 31, is_throttled : 1;
+};
+
 /* Of TCP alone: connection: number of the first message of the same flow of TCP; end: packets of
  * that flow up to the end of this message; next: number of the next message of the flow.
  *
  * routes: places of the first steps there and back; NONE without a route.
  *
- * The first message of a flow has also the flow, the choices of the layers of data and of
- * acknowledgements, the scheduled deadlines of both ends, the last message of the flow and the next
- * ones that will be delivered and finished; and, with small queues, how many of its packets wait in
- * its host's queue, and whether it has stopped sending for them.
+ * The first message of a flow has also the flow, its last message, and both ends.
  *
  * Without a transport: end: packets; next: message that the host sends afterwards. */
 struct message {
-	uint64_t size_bytes;
+	_Alignas(LINE_BYTES) uint64_t size_bytes;
 	uint32_t src, dst, flow;
 	uint32_t routes[2];
-	uint32_t connection, end, next;
+	uint32_t connection, end, next, last;
+	struct tcp_flow *tcp;
 	union {
-		struct {
-			struct tcp_flow *tcp;
-			struct flow choices[2];
-			uint64_t wakes[2];
-			uint32_t last, undelivered, unfinished;
-			uint32_t waiting : 31, is_throttled : 1;
-		};
+		struct flow_end ends[2];
 		struct stream stream;
 	};
 };
@@ -177,8 +192,10 @@ struct memo {
 	struct packet_hop hop;
 };
 
+/* order: of the event of the queue from which it comes. */
 struct host_event {
 	uint32_t host;
+	uint64_t order;
 	struct ndp_event event;
 };
 
@@ -187,6 +204,36 @@ struct room {
 	size_t count, most;
 };
 
+/* A frame on its way to a node of another part of the network. */
+struct crossing {
+	struct frame frame;
+	uint64_t time, ahead_ns, order;
+	uint32_t node, length_bytes;
+};
+
+struct outbox {
+	struct crossing *crossings;
+	struct room room;
+};
+
+/* Parts of a network, which as many threads run at once, span by span (event_merge.h).
+ *
+ * span_ns: shorter than any way from one part to another.  owner: part of each node.  draws: by node.
+ * Threads meet when `arrived` is n_parts, as often as rounds says. scheduled: events before.  next_ns, ran and errors: of each part, when all threads have met. */
+struct crew {
+	struct packet_network *parts[EVENT_PARTS];
+	uint32_t n_parts;
+	uint64_t span_ns;
+	uint8_t *owner;
+	uint64_t *draws;
+	atomic_uint arrived, rounds, sleepers;
+	atomic_int started; /* 1: threads may begin, -1: they end, as there are too few */
+	uint64_t until_ns, most_events, scheduled;
+	uint64_t next_ns[EVENT_PARTS], ran[EVENT_PARTS];
+	int errors[EVENT_PARTS];
+};
+
+/* A network, or one part of it, which shares what comes before `events` with the others. */
 struct packet_network {
 	struct packet_wiring wiring;
 	struct tcp_parameters tcp;
@@ -197,34 +244,58 @@ struct packet_network {
 	struct source *sources; /* hosts; 0 with a transport */
 	int is_tcp;
 	struct port *ports;
+	uint32_t *hops; /* of the wiring */
 	uint32_t *last_switch; /* by host and plane, numbered from the first switch */
 	struct set_memory *memories; /* at the place of the set */
 	struct flowlet_entry *flowlets;
 	struct ndp_endpoint **endpoints;
 	uint64_t *wakes; /* scheduled deadline of each host */
-	struct event_queue events;
-	struct frame *frames;
-	struct place *places; /* of frames */
 	struct link_room *rooms; /* of ports; 0 without flow control */
-	uint32_t *over; /* port over which a frame came that takes room, or NONE; with rooms */
-	uint32_t *came; /* port over which a frame came, NONE at its source; with a table of flows */
 	uint32_t *shared_ports; /* by switch and destination, + 1, of flows that go together; or 0 */
-	uint32_t *owners; /* nodes of ports; with a table of flows */
+	uint32_t *owners; /* nodes of ports; with a table of flows, and in parts */
 	struct flow_table flows;
 	struct message *messages;
-	struct host_event *ended;
 	uint32_t *steps; /* ports of all routes */
 	packet_lookup *look_up;
 	struct memo *memos; /* by a hash of what is looked up; the last one stays */
 	uint32_t *versions; /* of each node's routes, from 1 */
 	uint32_t n_memos; /* a power of two */
 	int live; /* tables change while packets are under way */
-	struct room message_room, ended_room, step_room;
+	int is_rerouted; /* tables have changed */
+	struct room message_room, step_room;
+	struct crew *crew; /* 0 unless the network is in parts */
+
+	struct event_queue events;
+	struct frame *frames;
+	struct place *places; /* of frames */
+	uint32_t *over; /* port over which a frame came that takes room, or NONE; with rooms */
+	uint32_t *came; /* port over which a frame came, NONE at its source; with a table of flows */
+	struct host_event *ended;
+	struct room ended_room;
 	size_t first_ended, frames_made, frames_most;
 	uint32_t free_frame;
 	uint64_t now, random, unrouted;
 	int error;
+	uint32_t number; /* of the part */
+	struct event event; /* that runs */
+	size_t numbered; /* of `ended`, those whose order is true */
+	struct event_log log;
+	struct outbox outboxes[EVENT_PARTS];
 };
+
+/* Return memory for many objects, 0 without; large pages save searches for addresses. */
+static void *allocate(size_t count, size_t size)
+{
+	size_t bytes = count * size;
+	size_t unit = bytes < HUGE_PAGE_BYTES ? LINE_BYTES : HUGE_PAGE_BYTES;
+	void *memory;
+
+	bytes = (bytes + unit - 1) / unit * unit;
+	memory = aligned_alloc(unit, bytes);
+	if (memory && unit == HUGE_PAGE_BYTES)
+		madvise(memory, bytes, MADV_HUGEPAGE);
+	return memory;
+}
 
 static int grow(struct packet_network *n, void **array, struct room *room, size_t size)
 {
@@ -233,11 +304,14 @@ static int grow(struct packet_network *n, void **array, struct room *room, size_
 
 	if (room->count < room->most)
 		return 1;
-	larger = realloc(*array, most * size);
+	larger = allocate(most, size);
 	if (!larger) {
 		n->error = -ENOMEM;
 		return 0;
 	}
+	if (room->count)
+		memcpy(larger, *array, room->count * size);
+	free(*array);
 	*array = larger;
 	room->most = most;
 	return 1;
@@ -248,14 +322,33 @@ static struct frame *frame_at(const struct packet_network *n, uint32_t index)
 	return &n->frames[index];
 }
 
-/* SplitMix64 (topologies/core/seeded.py). */
-static uint64_t random_bits(struct packet_network *n)
+/* Return the node at which an event happens. */
+static uint32_t node_of(const struct packet_network *n, const struct event *event)
 {
-	uint64_t z = n->random += 0x9e3779b97f4a7c15;
+	uint32_t kind = event_kind(event);
+
+	if (kind == PORT_IDLE || kind == ROOM)
+		return n->owners[event->subject];
+	if (kind == ARRIVAL)
+		return event->place;
+	if (kind == DEADLINE && !n->is_tcp)
+		return event->subject;
+	return event->place == RECEIVER ? n->messages[event->subject].dst : n->messages[event->subject].src;
+}
+
+/* SplitMix64 (topologies/core/seeded.py). */
+static uint64_t next_bits(uint64_t *state)
+{
+	uint64_t z = *state += 0x9e3779b97f4a7c15;
 
 	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
 	z = (z ^ z >> 27) * 0x94d049bb133111eb;
 	return z ^ z >> 31;
+}
+
+static uint64_t random_bits(struct packet_network *n)
+{
+	return next_bits(n->crew ? &n->crew->draws[node_of(n, &n->event)] : &n->random);
 }
 
 /* Return a random number in [0, 1). */
@@ -547,9 +640,31 @@ static void make_way(struct packet_network *n, uint32_t number, uint32_t index)
 
 	if (!flow)
 		return;
-	flow->waiting--;
-	if (flow->is_throttled)
+	flow->ends[SENDER].waiting--;
+	if (flow->ends[SENDER].is_throttled)
 		transmit(n, flow - n->messages);
+}
+
+/* Let a frame go to another part of the network, `ahead_ns` before it arrives there. */
+static void hand_over(struct packet_network *n, uint32_t frame, uint32_t node, uint64_t ahead_ns,
+		      uint64_t order)
+{
+	struct outbox *box = &n->outboxes[n->crew->owner[node]];
+
+	if (ahead_ns < n->crew->span_ns)
+		n->error = -ERANGE; /* the other part has run beyond that time */
+	if (!grow(n, (void **)&box->crossings, &box->room, sizeof(*box->crossings)))
+		return;
+	box->crossings[box->room.count++] = (struct crossing){
+		.frame = *frame_at(n, frame),
+		.time = n->now + ahead_ns,
+		.ahead_ns = ahead_ns,
+		.order = order,
+		.node = node,
+		.length_bytes = n->places[frame].length_bytes,
+	};
+	n->places[frame].next = n->free_frame;
+	n->free_frame = frame;
 }
 
 /* Start transmission of the next frame. */
@@ -558,13 +673,15 @@ static void serve(struct packet_network *n, uint32_t number)
 	struct port *port = &n->ports[number];
 	const struct packet_link *link = link_of(n, number);
 	struct queue *queue = next_queue(port, link);
-	uint64_t whole_ns;
+	uint64_t whole_ns, ahead_ns, order;
 	uint32_t frame;
+	int is_crossing;
 
 	port->busy = queue && (!n->rooms || may_leave(n, number, queue->first));
 	if (!port->busy)
 		return;
 	frame = take(n, queue);
+	n->places[frame].next = NONE;
 	if (queue == &port->headers) {
 		port->headers_in_a_row++;
 	} else {
@@ -579,11 +696,19 @@ static void serve(struct packet_network *n, uint32_t number)
 	port->bytes += n->places[frame].length_bytes;
 	whole_ns = transmission_ns(link, n->places[frame].length_bytes);
 	schedule(n, n->now + whole_ns, PORT_IDLE, number, 0);
-	schedule(n, n->now + arrival_ns(n, number, frame, whole_ns), ARRIVAL, frame, port->peer);
+	ahead_ns = arrival_ns(n, number, frame, whole_ns);
+	is_crossing = n->crew && n->crew->owner[port->peer] != n->number;
+	order = n->events.scheduled << 3 | ARRIVAL;
+	if (is_crossing)
+		n->events.scheduled++;
+	else
+		schedule(n, n->now + ahead_ns, ARRIVAL, frame, port->peer);
 	if (n->sources && !frame_at(n, frame)->departed && !frame_at(n, frame)->of_daemon)
 		note_departure(n, frame);
 	if (n->tcp.small_queues)
 		make_way(n, number, frame);
+	if (is_crossing)
+		hand_over(n, frame, port->peer, ahead_ns, order);
 }
 
 /* Let a port go on that has sent a frame. */
@@ -692,7 +817,7 @@ static int put_or_drop(struct packet_network *n, uint32_t number, uint32_t index
 		struct message *flow = flow_that_waits(n, number, index);
 
 		if (flow)
-			flow->waiting++;
+			flow->ends[SENDER].waiting++;
 	}
 	enqueue_data(n, number, &port->data, index);
 	return 1;
@@ -786,7 +911,7 @@ static uint32_t next_port(struct packet_network *n, uint32_t node, struct frame 
 	if (frame->step != NONE)
 		return n->steps[frame->step++];
 	if (node >= n->wiring.n_hosts)
-		return by_table(n, node, frame, random_fraction(n));
+		return by_table(n, node, frame, n->crew ? 0 : random_fraction(n));
 	return node == frame->src ? departure(n, frame) : NONE;
 }
 
@@ -822,33 +947,19 @@ static int depart(struct packet_network *n, uint32_t number, uint32_t end, uint3
 
 /* Hosts. */
 
-/* Return memory for many objects, 0 without; large pages save searches for addresses. */
-static void *allocate(size_t count, size_t size)
-{
-	size_t bytes = count * size;
-	size_t unit = bytes < HUGE_PAGE_BYTES ? LINE_BYTES : HUGE_PAGE_BYTES;
-	void *memory;
-
-	bytes = (bytes + unit - 1) / unit * unit;
-	memory = aligned_alloc(unit, bytes);
-	if (memory && unit == HUGE_PAGE_BYTES)
-		madvise(memory, bytes, MADV_HUGEPAGE);
-	return memory;
-}
-
 static int grow_frames(struct packet_network *n)
 {
 	size_t most = n->frames_most ? 2 * n->frames_most : 1024;
 	struct frame *frames = allocate(most, sizeof(*frames));
 	struct place *places = allocate(most, sizeof(*places));
 	uint32_t *over = n->rooms ? realloc(n->over, most * sizeof(*over)) : 0;
-	uint32_t *came = n->owners ? realloc(n->came, most * sizeof(*came)) : 0;
+	uint32_t *came = n->flows.first ? realloc(n->came, most * sizeof(*came)) : 0;
 
 	if (over)
 		n->over = over;
 	if (came)
 		n->came = came;
-	if (!frames || !places || (n->rooms && !over) || (n->owners && !came)) {
+	if (!frames || !places || (n->rooms && !over) || (n->flows.first && !came)) {
 		free(frames);
 		free(places);
 		n->error = -ENOMEM;
@@ -912,7 +1023,7 @@ static void emit(struct packet_network *n, uint32_t host,
 static void report(struct packet_network *n, uint32_t host, const struct ndp_event *event)
 {
 	if (grow(n, (void **)&n->ended, &n->ended_room, sizeof(*n->ended)))
-		n->ended[n->ended_room.count++] = (struct host_event){ host, *event };
+		n->ended[n->ended_room.count++] = (struct host_event){ host, n->event.order, *event };
 }
 
 static void poll_host(struct packet_network *n, uint32_t host)
@@ -1112,7 +1223,7 @@ static int emit_segment(struct packet_network *n, uint32_t number, uint32_t end,
 		return 0;
 	segment->flow = number;
 	length_bytes = tcp_frame_bytes(m->tcp, segment);
-	segment->layer = layer_of(n, &m->choices[end], pair_of(n, host, peer), segment, length_bytes);
+	segment->layer = layer_of(n, &m->ends[end].choice, pair_of(n, host, peer), segment, length_bytes);
 	*frame_at(n, index) = (struct frame){ .segment = *segment, .src = host, .dst = peer };
 	n->places[index].length_bytes = length_bytes;
 	return depart(n, number, end, index);
@@ -1122,8 +1233,8 @@ static void wake_at(struct packet_network *n, uint32_t number, uint32_t end, uin
 {
 	struct message *m = &n->messages[number];
 
-	if (deadline < m->wakes[end]) {
-		m->wakes[end] = deadline;
+	if (deadline < m->ends[end].wake) {
+		m->ends[end].wake = deadline;
 		schedule(n, deadline, DEADLINE, number, end);
 	}
 }
@@ -1132,12 +1243,13 @@ static void wake_at(struct packet_network *n, uint32_t number, uint32_t end, uin
 static void transmit(struct packet_network *n, uint32_t number)
 {
 	struct message *m = &n->messages[number];
+	struct flow_end *end = &m->ends[SENDER];
 	struct tcp_segment segment;
 
-	m->is_throttled = 0;
+	end->is_throttled = 0;
 	while (!n->error && tcp_next(m->tcp, n->now, &segment)) {
-		if (n->tcp.small_queues && m->waiting > tcp_most_waiting(m->tcp)) {
-			m->is_throttled = 1;
+		if (n->tcp.small_queues && end->waiting > tcp_most_waiting(m->tcp)) {
+			end->is_throttled = 1;
 			break;
 		}
 		if (!emit_segment(n, number, SENDER, &segment)) {
@@ -1160,12 +1272,31 @@ static void report_end(struct packet_network *n, const struct message *m, uint32
 	report(n, kind == NDP_DELIVERED ? m->dst : m->src, &event);
 }
 
+static const uint32_t *hop_entry(const struct packet_network *n, uint32_t node,
+				 const struct frame *frame);
+
+/* Return the port by which the first packet of a flow would leave `node`; NONE without one.
+ *
+ * In parts, another thread may run `node`, so that its memory of packets is left alone: where that would
+ * choose, the first of the shortest ways stands for all. */
+static uint32_t handshake_port(struct packet_network *n, uint32_t node, struct frame *frame)
+{
+	const struct packet_wiring *w = &n->wiring;
+	const uint16_t *set;
+
+	if (!n->crew || frame->step != NONE || node < w->n_hosts || w->rule.rule == FLOW_HASH ||
+	    w->rule.rule == KERNEL || n->last_switch[last_place(n, frame)] == node - w->n_hosts)
+		return next_port(n, node, frame);
+	set = &w->hop_sets[*hop_entry(n, node, frame)];
+	return set[0] ? w->first_port[node] + set[1] : NONE;
+}
+
 /* Return how long a handshake takes on idle links, if both directions are equally long. */
 static uint64_t handshake_ns(struct packet_network *n, uint32_t number)
 {
 	const struct message *m = &n->messages[number];
 	/* on the stack, so without a place in n->frames: what next_port() calls asks only for its fields */
-	struct frame frame = { .segment = { .flow = number, .layer = m->choices[SENDER].layer },
+	struct frame frame = { .segment = { .flow = number, .layer = m->ends[SENDER].choice.layer },
 			       .src = m->src,
 			       .dst = m->dst,
 			       .of_daemon = 1, /* no packet of the flow */
@@ -1175,7 +1306,7 @@ static uint64_t handshake_ns(struct packet_network *n, uint32_t number)
 	if (n->look_up)
 		frame.step = 0;
 	for (uint32_t node = m->src, hops = 0; node != m->dst && hops < 2 * TTL; hops++) {
-		uint32_t port = next_port(n, node, &frame);
+		uint32_t port = handshake_port(n, node, &frame);
 
 		if (port == NONE)
 			break;
@@ -1190,15 +1321,16 @@ static void open_connection(struct packet_network *n, uint32_t number)
 {
 	struct message *m = &n->messages[number];
 
-	m->wakes[SENDER] = m->wakes[RECEIVER] = TCP_NEVER;
-	m->last = m->undelivered = m->unfinished = NONE;
+	m->last = NONE;
+	for (int end = SENDER; end <= RECEIVER; end++)
+		m->ends[end] = (struct flow_end){ .wake = TCP_NEVER, .next = NONE };
 	m->tcp = tcp_new(&n->tcp, number);
 	if (!m->tcp) {
 		n->error = -ENOMEM;
 		return;
 	}
-	m->choices[SENDER] = first_choice(n, pair_of(n, m->src, m->dst));
-	m->choices[RECEIVER] = first_choice(n, pair_of(n, m->dst, m->src));
+	m->ends[SENDER].choice = first_choice(n, pair_of(n, m->src, m->dst));
+	m->ends[RECEIVER].choice = first_choice(n, pair_of(n, m->dst, m->src));
 	if (n->tcp.one_message)
 		tcp_open(m->tcp, n->now, handshake_ns(n, number));
 }
@@ -1218,10 +1350,9 @@ static void begin_tcp(struct packet_network *n, uint32_t number)
 	if (connection->last != NONE)
 		n->messages[connection->last].next = number;
 	connection->last = number;
-	if (connection->undelivered == NONE)
-		connection->undelivered = number;
-	if (connection->unfinished == NONE)
-		connection->unfinished = number;
+	for (int end = SENDER; end <= RECEIVER; end++)
+		if (connection->ends[end].next == NONE)
+			connection->ends[end].next = number;
 	transmit(n, m->connection);
 }
 
@@ -1243,9 +1374,9 @@ static void take_acknowledgement(struct packet_network *n, struct message *m,
 	if (n->layers.layers < 2 || !hears_acknowledgements(&n->layers))
 		return;
 	pair = pair_of(n, m->src, m->dst);
-	if (hear_acknowledgement(pair, &m->choices[SENDER], &n->layers, segment->sequence + 1,
+	if (hear_acknowledgement(pair, &m->ends[SENDER].choice, &n->layers, segment->sequence + 1,
 				 segment->kind == TCP_SYN_ACK, segment->congested))
-		draw_layer(n, &m->choices[SENDER], pair);
+		draw_layer(n, &m->ends[SENDER].choice, pair);
 }
 
 static void receive_segment(struct packet_network *n, uint32_t host,
@@ -1257,14 +1388,14 @@ static void receive_segment(struct packet_network *n, uint32_t host,
 	if (host == m->src) {
 		take_acknowledgement(n, m, segment);
 		tcp_answered(m->tcp, n->now, segment);
-		end_messages(n, &m->unfinished, tcp_acknowledged(m->tcp), NDP_FINISHED);
+		end_messages(n, &m->ends[SENDER].next, tcp_acknowledged(m->tcp), NDP_FINISHED);
 		transmit(n, segment->flow);
 		return;
 	}
 	if (tcp_receive(m->tcp, n->now, segment, &answer))
 		emit_segment(n, segment->flow, RECEIVER, &answer);
 	wake_at(n, segment->flow, RECEIVER, tcp_receiver_deadline(m->tcp));
-	end_messages(n, &m->undelivered, tcp_delivered(m->tcp), NDP_DELIVERED);
+	end_messages(n, &m->ends[RECEIVER].next, tcp_delivered(m->tcp), NDP_DELIVERED);
 }
 
 /* Handle the deadline of one end, unless it has been put off. */
@@ -1273,9 +1404,9 @@ static void wake_tcp(struct packet_network *n, uint32_t number, uint32_t end)
 	struct message *m = &n->messages[number];
 	struct tcp_segment answer;
 
-	if (m->wakes[end] > n->now)
+	if (m->ends[end].wake > n->now)
 		return; /* superseded by an earlier one */
-	m->wakes[end] = TCP_NEVER;
+	m->ends[end].wake = TCP_NEVER;
 	if (end == SENDER) {
 		if (tcp_sender_deadline(m->tcp) <= n->now)
 			tcp_expire(m->tcp, n->now);
@@ -1465,7 +1596,7 @@ static uint32_t choose_candidate(struct packet_network *n, uint32_t number,
 	uint32_t winner;
 
 	if (rule->rule == RANDOM)
-		return random * hops;
+		return (n->crew ? random_fraction(n) : random) * hops;
 	if (rule->rule == FLOW_HASH || rule->rule == KERNEL)
 		return below(hash_of(n, rule->alike ? 0 : number, frame), hops);
 	if (hops == 1)
@@ -1763,6 +1894,18 @@ static int expires(const struct packet_network *n, uint32_t node, struct frame *
 	return n->live && !is_crossbar(n, node, frame) && ++frame->hops == TTL;
 }
 
+/* Return the port by which an arriving frame leaves `node`, as fetch_behind_arrival() has found. */
+static uint32_t known_port(struct packet_network *n, uint32_t index, uint32_t node)
+{
+	uint32_t port = n->places[index].next;
+
+	if (port == NONE || n->is_rerouted)
+		return next_port(n, node, frame_at(n, index));
+	if (!n->crew)
+		random_bits(n); /* as next_port() draws */
+	return port;
+}
+
 static void arrive(struct packet_network *n, uint32_t index, uint32_t node)
 {
 	struct frame *frame = frame_at(n, index);
@@ -1772,7 +1915,7 @@ static void arrive(struct packet_network *n, uint32_t index, uint32_t node)
 	if (node != frame->dst) {
 		if (n->rooms && n->over[index] != NONE)
 			take_room(n, index);
-		port = expires(n, node, frame) ? NONE : next_port(n, node, frame);
+		port = expires(n, node, frame) ? NONE : known_port(n, index, node);
 		if (port == NONE)
 			lose(n, index);
 		else
@@ -1892,6 +2035,7 @@ static void fetch_behind_arrival(struct packet_network *n, const struct event *a
 
 		if (port != NONE)
 			__builtin_prefetch(&n->ports[port], 1);
+		n->places[arrival->subject].next = port;
 	}
 }
 
@@ -1991,24 +2135,50 @@ static int make_sources(struct packet_network *n, const struct stream_parameters
 	return n->sources != 0;
 }
 
+/* Note the node of each port; 0 without memory. */
+static int note_owners(struct packet_network *n)
+{
+	const uint32_t *first = n->wiring.first_port;
+	uint32_t nodes = n->wiring.n_hosts + n->wiring.n_switches;
+
+	n->owners = calloc(first[nodes], sizeof(*n->owners));
+	for (uint32_t node = 0; n->owners && node < nodes; node++)
+		for (uint32_t p = first[node]; p < first[node + 1]; p++)
+			n->owners[p] = node;
+	return n->owners != 0;
+}
+
 /* Make the table of flows, if the rule has one; 0 without memory. */
-static int make_flow_table(struct packet_network *n, uint32_t nodes, uint32_t n_ports)
+static int make_flow_table(struct packet_network *n, uint32_t nodes)
 {
 	const struct packet_wiring *w = &n->wiring;
 
 	if (w->rule.rule != DAR || !w->hops)
 		return 1;
-	n->owners = calloc(n_ports, sizeof(*n->owners));
 	n->flows.first = calloc(nodes, sizeof(*n->flows.first));
 	if (w->rule.key)
 		n->shared_ports = calloc((size_t)w->n_switches * w->n_hosts, sizeof(*n->shared_ports));
-	if (!n->owners || !n->flows.first || (w->rule.key && !n->shared_ports))
+	if (!n->flows.first || (w->rule.key && !n->shared_ports))
 		return 0;
-	for (uint32_t node = 0; node < nodes; node++) {
+	for (uint32_t node = 0; node < nodes; node++)
 		n->flows.first[node] = NO_FLOW;
-		for (uint32_t p = w->first_port[node]; p < w->first_port[node + 1]; p++)
-			n->owners[p] = node;
-	}
+	return note_owners(n);
+}
+
+/* Route by a copy of these next hops in large pages, without which half of the accesses wait for an
+ * address; 0 without memory. */
+static int take_hops(struct packet_network *n, const uint32_t *hops)
+{
+	const struct packet_wiring *w = &n->wiring;
+	size_t count = (size_t)w->layers * w->n_switches * w->n_switches;
+	uint32_t *copy = allocate(count, sizeof(*copy));
+
+	if (!copy)
+		return 0;
+	memcpy(copy, hops, count * sizeof(*copy));
+	free(n->hops);
+	n->hops = copy;
+	n->wiring.hops = copy;
 	return 1;
 }
 
@@ -2042,15 +2212,15 @@ struct packet_network *packet_network_new(const struct packet_wiring *wiring,
 		};
 	}
 	n->free_frame = NONE;
-	events_init(&n->events);
+	events_init(&n->events, 1);
 	n->ports = allocate(n_ports, sizeof(*n->ports));
 	n->last_switch = calloc((size_t)wiring->n_hosts * wiring->planes, sizeof(*n->last_switch));
 	n->memories = calloc(wiring->n_hop_sets, sizeof(*n->memories));
 	n->endpoints = calloc(wiring->n_hosts, sizeof(*n->endpoints));
 	n->wakes = calloc(wiring->n_hosts, sizeof(*n->wakes));
 	if (!n->ports || !n->last_switch || !n->memories || !n->endpoints || !n->wakes ||
-	    !make_flowlets(n) || !make_pairs(n) || !make_sources(n, stream) ||
-	    !make_flow_table(n, nodes, n_ports)) {
+	    (wiring->hops && !take_hops(n, wiring->hops)) || !make_flowlets(n) || !make_pairs(n) || !make_sources(n, stream) ||
+	    !make_flow_table(n, nodes)) {
 		packet_network_free(n);
 		return 0;
 	}
@@ -2076,6 +2246,33 @@ struct packet_network *packet_network_new(const struct packet_wiring *wiring,
 	return n;
 }
 
+/* Free what a part has of its own. */
+static void free_part(struct packet_network *part)
+{
+	events_free(&part->events);
+	free_log(&part->log);
+	free(part->frames);
+	free(part->places);
+	free(part->over);
+	free(part->came);
+	free(part->ended);
+	for (uint32_t to = 0; to < EVENT_PARTS; to++)
+		free(part->outboxes[to].crossings);
+}
+
+/* Free a crew with all parts but the first, which is the network itself. */
+static void free_crew(struct crew *crew)
+{
+	for (uint32_t p = 1; p < crew->n_parts; p++) {
+		if (crew->parts[p])
+			free_part(crew->parts[p]);
+		free(crew->parts[p]);
+	}
+	free(crew->owner);
+	free(crew->draws);
+	free(crew);
+}
+
 void packet_network_free(struct packet_network *n)
 {
 	if (!n)
@@ -2084,19 +2281,18 @@ void packet_network_free(struct packet_network *n)
 		ndp_free(n->endpoints[host]);
 	for (size_t i = 0; n->is_tcp && i < n->message_room.count; i++)
 		tcp_free(n->messages[i].tcp);
+	if (n->crew)
+		free_crew(n->crew);
+	free_part(n);
 	free(n->ports);
 	free(n->last_switch);
+	free(n->hops);
 	free(n->memories);
 	free(n->flowlets);
 	free(n->pairs);
 	free(n->endpoints);
 	free(n->wakes);
-	events_free(&n->events);
-	free(n->frames);
-	free(n->places);
 	free(n->rooms);
-	free(n->over);
-	free(n->came);
 	free(n->sources);
 	free(n->owners);
 	free(n->shared_ports);
@@ -2104,11 +2300,93 @@ void packet_network_free(struct packet_network *n)
 	free(n->flows.slots);
 	free(n->flows.first);
 	free(n->messages);
-	free(n->ended);
 	free(n->steps);
 	free(n->memos);
 	free(n->versions);
 	free(n);
+}
+
+/* Let all parts know what the first knows now. */
+static void share(struct packet_network *n)
+{
+	for (uint32_t p = 1; p < n->crew->n_parts; p++)
+		memcpy(n->crew->parts[p], n, offsetof(struct packet_network, events));
+}
+
+/* Return the shortest time from one part to another, 0 if a link has none. */
+static uint64_t span_between(const struct packet_network *n, const uint8_t *owner)
+{
+	uint32_t least_bytes = n->sources ? n->stream.header_bytes : NDP_FRAME_HEADER; /* TCP has more */
+	uint64_t span_ns = LONGEST_SPAN_NS;
+
+	for (uint32_t p = 0; p < n->wiring.first_port[n->wiring.n_hosts + n->wiring.n_switches]; p++) {
+		const struct packet_link *link = link_of(n, p);
+		uint64_t way_ns = link->delay_ns + transmission_ns(link, least_bytes);
+
+		if (owner[n->owners[p]] != owner[n->ports[p].peer] && way_ns < span_ns)
+			span_ns = way_ns;
+	}
+	return span_ns;
+}
+
+int packet_network_split(struct packet_network *n, const uint8_t *owner, uint32_t n_parts)
+{
+	uint32_t nodes = n->wiring.n_hosts + n->wiring.n_switches;
+	struct crew *crew = calloc(1, sizeof(*crew));
+	uint64_t seed = n->random;
+
+	if (!crew)
+		return -ENOMEM;
+	n->crew = crew;
+	crew->n_parts = n_parts;
+	crew->parts[0] = n;
+	crew->owner = malloc(nodes);
+	crew->draws = malloc(nodes * sizeof(*crew->draws));
+	if (!crew->owner || !crew->draws || (!n->owners && !note_owners(n)))
+		return -ENOMEM;
+	memcpy(crew->owner, owner, nodes);
+	for (uint32_t node = 0; node < nodes; node++)
+		crew->draws[node] = next_bits(&seed);
+	crew->span_ns = span_between(n, owner);
+	if (!crew->span_ns)
+		return -EINVAL;
+	events_init(&n->events, n_parts);
+	for (uint32_t p = 1; p < n_parts; p++) {
+		struct packet_network *part = calloc(1, sizeof(*part));
+
+		if (!part)
+			return -ENOMEM;
+		crew->parts[p] = part;
+		part->number = p;
+		part->free_frame = NONE;
+		events_init(&part->events, n_parts);
+	}
+	for (uint32_t p = 0; p < n_parts; p++)
+		if (begin_span(&crew->parts[p]->log))
+			return -ENOMEM;
+	share(n);
+	return 0;
+}
+
+/* Return the part of a node, between two runs: at the time of the last event of all parts, and with a number
+ * behind those of all events. */
+static struct packet_network *part_at(struct packet_network *n, uint32_t node)
+{
+	struct packet_network *own;
+
+	if (!n->crew)
+		return n;
+	share(n);
+	own = n->crew->parts[n->crew->owner[node]];
+	for (uint32_t p = 0; p < n->crew->n_parts; p++) {
+		const struct packet_network *part = n->crew->parts[p];
+
+		if (part->events.scheduled > own->events.scheduled)
+			own->events.scheduled = part->events.scheduled;
+		if (part->now > own->now)
+			own->now = part->now;
+	}
+	return own;
 }
 
 int packet_network_send(struct packet_network *n, uint64_t time_ns, uint32_t src, uint32_t dst,
@@ -2123,7 +2401,8 @@ int packet_network_send(struct packet_network *n, uint64_t time_ns, uint32_t src
 			.routes = { NONE, NONE },
 			.connection = connection,
 		};
-		schedule(n, time_ns, MESSAGE, n->message_room.count++, 0);
+		n->message_room.count++;
+		schedule(part_at(n, src), time_ns, MESSAGE, n->message_room.count - 1, SENDER);
 	}
 	return n->error;
 }
@@ -2167,6 +2446,8 @@ void packet_network_fail(struct packet_network *n, uint64_t time_ns, uint32_t nu
 	struct port *port = &n->ports[number];
 	struct queue *queues[] = { &port->retransmitted, &port->data, &port->headers };
 
+	if (n->crew)
+		n = part_at(n, n->owners[number]);
 	port->failed = failed;
 	if (n->rooms && time_ns > n->now)
 		n->now = time_ns; /* at which the room of lost packets is told */
@@ -2195,12 +2476,14 @@ int packet_network_reroute(struct packet_network *n, const uint32_t *departures,
 {
 	struct set_memory *memories = calloc(n_hop_sets, sizeof(*memories));
 
-	if (!memories)
+	if (!memories || !take_hops(n, hops)) {
+		free(memories);
 		return -ENOMEM;
+	}
 	free(n->memories);
 	n->memories = memories;
+	n->is_rerouted = 1;
 	n->wiring.departures = departures;
-	n->wiring.hops = hops;
 	n->wiring.hop_sets = hop_sets;
 	n->wiring.n_hop_sets = n_hop_sets;
 	return 0;
@@ -2308,26 +2591,243 @@ void packet_network_forget(struct packet_network *n, uint32_t node)
 	n->versions[node]++;
 }
 
+/* Parts: each thread runs the events of its own. */
+
+/* Wait until all threads are here. */
+static void meet(struct crew *crew)
+{
+	unsigned int round = atomic_load(&crew->rounds);
+
+	if (atomic_fetch_add(&crew->arrived, 1) + 1 == crew->n_parts) {
+		atomic_store(&crew->arrived, 0);
+		atomic_fetch_add(&crew->rounds, 1);
+		if (atomic_load(&crew->sleepers))
+			syscall(SYS_futex, &crew->rounds, FUTEX_WAKE_PRIVATE, EVENT_PARTS, 0, 0, 0);
+		return;
+	}
+	for (uint32_t looks = 0; looks < LOOKS; looks++)
+		if (atomic_load(&crew->rounds) != round)
+			return;
+	atomic_fetch_add(&crew->sleepers, 1);
+	while (atomic_load(&crew->rounds) == round)
+		syscall(SYS_futex, &crew->rounds, FUTEX_WAIT_PRIVATE, round, 0, 0, 0);
+	atomic_fetch_sub(&crew->sleepers, 1);
+}
+
+/* Run a part's events from `begin_ns` up to `until_ns`. */
+static void run_span(struct packet_network *n, uint64_t begin_ns, uint64_t until_ns)
+{
+	int lane;
+
+	n->error = begin_span(&n->log);
+	n->events.heap = 1;
+	for (uint32_t to = 0; to < n->crew->n_parts; to++)
+		n->outboxes[to].room.count = 0;
+	while (!n->error && (lane = pop_event(&n->events, until_ns, &n->event)) >= 0) {
+		fetch_ahead(n, lane);
+		n->error = begin_run(&n->log, &n->events, &n->event, begin_ns);
+		if (n->error)
+			break;
+		run_event(n, &n->event);
+		end_run(&n->log, &n->events);
+	}
+	n->events.heap = 0;
+}
+
+/* Take over the frames that another part has sent here. */
+static void take_over(struct packet_network *n, const struct packet_network *from)
+{
+	const struct outbox *box = &from->outboxes[n->number];
+
+	for (size_t i = 0; i < box->room.count; i++) {
+		const struct crossing *c = &box->crossings[i];
+		uint32_t index = new_frame(n), lane = lane_of(&n->events, c->ahead_ns, 1 + from->number);
+		struct event event = { c->time, true_order(&from->log, c->order), index,
+				       c->node };
+		int error;
+
+		if (index == NONE)
+			return;
+		*frame_at(n, index) = c->frame;
+		n->places[index] = (struct place){ NONE, c->length_bytes };
+		error = lane == MOST_LANES ? push_heap(&n->events, 0, &event) :
+					     push_lane(&n->events, lane, &event);
+		if (error)
+			n->error = error;
+	}
+}
+
+/* Bring a part to the end of the span: its events have their numbers, and frames of others have come. */
+static void end_span(struct packet_network *n)
+{
+	struct crew *crew = n->crew;
+	int error = number_events(&n->events, &n->log);
+
+	if (error)
+		n->error = error;
+	for (; n->numbered < n->ended_room.count; n->numbered++)
+		n->ended[n->numbered].order = true_order(&n->log, n->ended[n->numbered].order);
+	for (uint32_t p = 0; p < crew->n_parts; p++)
+		if (p != n->number)
+			take_over(n, crew->parts[p]);
+	crew->next_ns[n->number] = n->events.next[earliest_source(&n->events)].time;
+	crew->ran[n->number] += n->log.count;
+	crew->errors[n->number] = n->error;
+}
+
+/* Return 1 if the next span is to be run, and fill in its first and last moment. */
+static int next_span(const struct crew *crew, uint64_t *begin, uint64_t *until_ns)
+{
+	uint64_t begin_ns = EVENT_NEVER, ran = 0;
+
+	for (uint32_t p = 0; p < crew->n_parts; p++) {
+		if (crew->errors[p])
+			return 0;
+		if (crew->next_ns[p] < begin_ns)
+			begin_ns = crew->next_ns[p];
+		ran += crew->ran[p];
+	}
+	*begin = begin_ns;
+	*until_ns = crew->until_ns;
+	if (crew->until_ns - begin_ns >= crew->span_ns)
+		*until_ns = begin_ns + crew->span_ns - 1;
+	return begin_ns <= crew->until_ns && begin_ns != EVENT_NEVER && ran < crew->most_events;
+}
+
+/* Run a part, span by span, as long as all of them do. */
+static void run_part(struct packet_network *n)
+{
+	struct crew *crew = n->crew;
+	struct event_log *logs[EVENT_PARTS];
+	uint64_t begin_ns, until_ns, scheduled = crew->scheduled;
+
+	for (uint32_t p = 0; p < crew->n_parts; p++)
+		logs[p] = &crew->parts[p]->log;
+	while (next_span(crew, &begin_ns, &until_ns)) {
+		run_span(n, begin_ns, until_ns);
+		meet(crew);
+		merge_events(logs, crew->n_parts, scheduled, n->number);
+		for (uint32_t p = 0; p < crew->n_parts; p++)
+			scheduled += logs[p]->scheduled;
+		meet(crew);
+		end_span(n);
+		meet(crew);
+	}
+	n->events.scheduled = scheduled;
+}
+
+static void *begin_thread(void *part)
+{
+	struct crew *crew = ((struct packet_network *)part)->crew;
+
+	while (!atomic_load(&crew->started))
+		sched_yield();
+	if (atomic_load(&crew->started) > 0)
+		run_part(part);
+	return 0;
+}
+
+/* Move what parts have to report to the first of them, in order of time. */
+static void gather(struct packet_network *n)
+{
+	const struct crew *crew = n->crew;
+	struct host_event *ended = 0;
+	struct room room = { 0, 0 };
+	size_t place[EVENT_PARTS] = { n->first_ended };
+
+	for (;;) {
+		const struct host_event *best = 0;
+		uint32_t from = 0;
+
+		for (uint32_t p = 0; p < crew->n_parts; p++) {
+			const struct packet_network *part = crew->parts[p];
+			const struct host_event *own = &part->ended[place[p]];
+
+			if (place[p] < part->ended_room.count &&
+			    (!best || own->event.time_ns < best->event.time_ns ||
+			     (own->event.time_ns == best->event.time_ns && own->order < best->order))) {
+				best = own;
+				from = p;
+			}
+		}
+		if (!best || !grow(n, (void **)&ended, &room, sizeof(*ended)))
+			break;
+		ended[room.count++] = *best;
+		place[from]++;
+	}
+	for (uint32_t p = 0; p < crew->n_parts; p++)
+		crew->parts[p]->ended_room.count = crew->parts[p]->numbered = 0;
+	free(n->ended);
+	n->ended = ended;
+	n->ended_room = room;
+	n->numbered = room.count;
+	n->first_ended = 0;
+}
+
+/* Run all parts as packet_network_run() does, but do not stop for what there is to take. */
+static int run_parts(struct packet_network *n, uint64_t time_ns, uint64_t most_events)
+{
+	struct crew *crew = n->crew;
+	pthread_t threads[EVENT_PARTS];
+	uint32_t begun = 1;
+	int goes_on = 0;
+
+	crew->scheduled = part_at(n, 0)->events.scheduled;
+	crew->until_ns = time_ns;
+	crew->most_events = most_events;
+	atomic_store(&crew->started, 0);
+	for (uint32_t p = 0; p < crew->n_parts; p++) {
+		struct packet_network *part = crew->parts[p];
+
+		crew->next_ns[p] = part->events.next[earliest_source(&part->events)].time;
+		crew->ran[p] = 0;
+		crew->errors[p] = 0;
+	}
+	while (begun < crew->n_parts && !n->error) {
+		n->error = -pthread_create(&threads[begun], 0, begin_thread, crew->parts[begun]);
+		begun += !n->error;
+	}
+	atomic_store(&crew->started, n->error ? -1 : 1);
+	if (!n->error)
+		run_part(n);
+	while (--begun)
+		pthread_join(threads[begun], 0);
+	for (uint32_t p = 0; p < crew->n_parts; p++) {
+		struct packet_network *part = crew->parts[p];
+
+		n->error = n->error ? n->error : part->error;
+		goes_on |= crew->next_ns[p] <= time_ns && crew->next_ns[p] != EVENT_NEVER;
+	}
+	gather(n);
+	return n->error ? n->error : goes_on || n->ended_room.count;
+}
+
 int packet_network_run(struct packet_network *n, uint64_t time_ns, uint64_t most_events)
 {
 	uint64_t unrouted = n->unrouted;
-	struct event event;
 	int lane;
 
+	if (n->crew && n->crew->n_parts > 1)
+		return run_parts(n, time_ns, most_events);
 	while (!n->error && n->first_ended == n->ended_room.count && n->unrouted == unrouted &&
 	       most_events--) {
-		lane = pop_event(&n->events, time_ns, &event);
+		lane = pop_event(&n->events, time_ns, &n->event);
 		if (lane < 0)
 			return 0;
 		fetch_ahead(n, lane);
-		run_event(n, &event);
+		run_event(n, &n->event);
 	}
 	return n->error ? n->error : 1;
 }
 
 uint64_t packet_network_now(const struct packet_network *n)
 {
-	return n->now;
+	uint64_t now = n->now;
+
+	for (uint32_t p = 1; n->crew && p < n->crew->n_parts; p++)
+		if (n->crew->parts[p]->now > now)
+			now = n->crew->parts[p]->now;
+	return now;
 }
 
 int packet_network_take_event(struct packet_network *n, uint32_t *host, struct ndp_event *event)
@@ -2383,7 +2883,11 @@ struct packet_port_counters packet_network_port(const struct packet_network *n, 
 
 uint64_t packet_network_unrouted(const struct packet_network *n)
 {
-	return n->unrouted;
+	uint64_t unrouted = n->unrouted;
+
+	for (uint32_t p = 1; n->crew && p < n->crew->n_parts; p++)
+		unrouted += n->crew->parts[p]->unrouted;
+	return unrouted;
 }
 
 uint64_t packet_network_frames(const struct packet_network *n)

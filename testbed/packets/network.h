@@ -157,7 +157,8 @@ enum { PACKET_QUEUED = NDP_FAILED + 1, PACKET_HEARD };
 
 struct packet_network;
 
-/* Return a network in which nothing is sent yet, 0 without memory.  `wiring` must outlive it.
+/* Return a network in which nothing is sent yet, 0 without memory.  `wiring` must outlive it, but for its
+ * hops.
  * ndp, tcp, stream: parameters of the transport, or of hosts without; two of them are 0.  layers: of TCP's
  * hosts.  seed: of all random choices. */
 struct packet_network *packet_network_new(const struct packet_wiring *wiring,
@@ -166,6 +167,14 @@ struct packet_network *packet_network_new(const struct packet_wiring *wiring,
 					  const struct stream_parameters *stream,
 					  const struct packet_layers *layers, uint64_t seed);
 void packet_network_free(struct packet_network *network);
+
+/* Let as many threads run the network, each the nodes that it owns; owner: part of each node, below n_parts,
+ * which is at most 8.  Each node then draws random numbers of its own, so that results are the same for any
+ * parts, of 1 to 8.  Nothing has been sent, links have no flow control, and neither switches nor hosts remember
+ * flows of others (DAR; layers in turn, or least marked), nor go back; each message of TCP is a flow.
+ *
+ * Return 0, -ENOMEM, or -EINVAL if a packet takes no time from one part to another. */
+int packet_network_split(struct packet_network *network, const uint8_t *owner, uint32_t n_parts);
 
 /* Schedule a message; return 0 or -ENOMEM.  Messages are numbered from 0 in the order of these
  * calls.  Those of one `connection`, the number of the first of them, follow each other in one

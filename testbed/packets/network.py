@@ -660,6 +660,18 @@ class PacketNetwork:
         if self._network:
             self._library.packet_network_free(self._network)
 
+    def split(self, owner: NDArray[np.uint8]) -> None:
+        """Let threads run the network from now on, each the nodes of one part.
+
+        owner: part of each node (parts.py).  ValueError if a packet takes no time from one part to
+            another.
+        """
+        parts = 1 + int(owner.max())
+        split = self._library.packet_network_split(self._network, owner.ctypes.data, parts)
+        if split == -errno.EINVAL:
+            raise ValueError("links take no time: one thread simulates them; leave threads out")
+        self._check(split)
+
     def send(
         self, time_ns: int, src: int, dst: int, flow: int, size_bytes: int, connection: int = -1
     ) -> int:
@@ -891,6 +903,7 @@ FUNCTIONS: list[ndp_library.FunctionTypes] = [
         ],
     ),
     ("packet_network_free", None, [c_void_p]),
+    ("packet_network_split", c_int, [c_void_p, c_void_p, c_uint32]),
     (
         "packet_network_send",
         c_int,

@@ -35,6 +35,7 @@ from weft.testbed.packets.network import (
     StreamParameters,
     TcpParameters,
 )
+from weft.testbed.packets.parts import check_parts, parts_of
 from weft.testbed.packets.switching import NONE, Switching, switching
 from weft.testbed.packets.transport import DATAGRAM_BYTES, Transport
 from weft.topologies import build
@@ -249,6 +250,7 @@ def simulate(
     cut_through: bool = False,
     sample_s: float = math.inf,
     watch: FlowWatch = lambda share, now_s: None,
+    threads: int | None = None,
 ) -> SimulatedFlows:
     """Return what becomes of flows on simulated links.
 
@@ -274,6 +276,8 @@ def simulate(
         cut_through: True if nodes forward a packet while it arrives; links then have one rate.
         sample_s: time between samples of the progress of TCP's flows; infinite: none.
         watch: called now and then with the share of bytes that have arrived, and the time.
+        threads: processors for this one network, 1 to 8 (parts.py).  Any number gives the same
+            results.  These differ from those of None in random draws: each node makes its own.
 
     Raises:
         ValueError: the scheme, the transport, a flow or a link cannot be simulated, or memory is
@@ -287,7 +291,9 @@ def simulate(
     passing = switching(flow_control, links, cut_through=cut_through)
     listed = checked_flows(topology, flows)
     simulation = Simulation(
-        topology, scheme, listed, hosts, links, passing, seed, rto_min_us, daemons=daemons
+        *(topology, scheme, listed, hosts, links, passing, seed, rto_min_us),
+        daemons=daemons,
+        threads=threads,
     )
     return simulation.run(faults, deadline_s, sampled_s, watch)
 
@@ -317,6 +323,7 @@ class Simulation:
         rounds: int = 1,
         paths: FlowPaths | None = None,
         degraded: Collection[int] = (),
+        threads: int | None = None,
     ) -> None:
         frame_bytes = links[0].frame_bytes
         self.topology, self.scheme, self.seed = topology, scheme, seed
@@ -329,7 +336,11 @@ class Simulation:
         self.control = ControlPlane(topology, scheme, links) if daemons else None
         tables = self.control.forwarding if self.control else self._forwarding()
         self.by_routes = tables.next_hops is None and not self.control
+        if threads is not None:
+            check_parts(threads, hosts, passing, tables, daemons=daemons)
         self.network = self._network(hosts, links, passing, tables, rto_min_us)
+        if threads is not None:
+            self.network.split(parts_of(topology, threads))
 
     def _take(self, flows: PacketFlows, rounds: int) -> None:
         """Take flows over, none of which has begun."""

@@ -58,21 +58,24 @@ struct sender {
 	uint64_t last_sent_at;
 };
 
+/* late, spurious: as in struct tcp_counters; the sender counts the latter unless it is Reno. */
 struct receiver {
 	uint8_t *received;
 	struct tcp_block blocks[MOST_BLOCKS];
 	uint32_t n_blocks, expected, window, unanswered, quick, echo, stamp_ms, last_answered;
 	uint32_t latest; /* number behind the highest that has arrived */
-	uint64_t deadline;
+	uint64_t deadline, late, spurious;
 };
 
+/* What both ends read, and what one of them writes, have lines of their own: the ends may lie in two parts
+ * of the network, which two threads run. */
 struct tcp_flow {
 	struct tcp_parameters parameters;
 	uint32_t flow, packets, room, payload_bytes;
-	struct tcp_counters counters;
 	struct cubic *cubic; /* 0 without; it follows the flow in memory */
-	struct sender s;
-	struct receiver r;
+	_Alignas(LINE_BYTES) struct sender s;
+	struct tcp_counters counters;
+	_Alignas(LINE_BYTES) struct receiver r;
 };
 
 static uint64_t most(uint64_t a, uint64_t b)
@@ -106,10 +109,14 @@ static uint64_t tick(const struct tcp_flow *f, uint64_t now, uint64_t after_ns)
 
 struct tcp_flow *tcp_new(const struct tcp_parameters *parameters, uint32_t flow)
 {
-	struct tcp_flow *f = calloc(1, sizeof(*f) + (parameters->cubic ? sizeof(*f->cubic) : 0));
+	size_t bytes = sizeof(struct tcp_flow) + (parameters->cubic ? sizeof(struct cubic) : 0);
+	struct tcp_flow *f;
 
+	bytes = (bytes + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES;
+	f = aligned_alloc(LINE_BYTES, bytes);
 	if (!f)
 		return 0;
+	memset(f, 0, bytes);
 	f->cubic = parameters->cubic ? (struct cubic *)(f + 1) : 0;
 	f->parameters = *parameters;
 	f->flow = flow;
@@ -936,7 +943,7 @@ static struct tcp_segment answer_of(struct tcp_flow *f)
 static void add_blocks(struct tcp_flow *f, struct tcp_segment *answer, uint32_t repeated)
 {
 	if (is_reno(f)) {
-		f->counters.spurious += repeated != NONE;
+		f->r.spurious += repeated != NONE;
 		return;
 	}
 	if (repeated != NONE) {
@@ -978,7 +985,7 @@ int tcp_receive(struct tcp_flow *f, uint64_t now, const struct tcp_segment *data
 		return 1;
 	}
 	at_once = note_marks(f, data);
-	f->counters.late += data->sequence + 1 < r->latest;
+	r->late += data->sequence + 1 < r->latest;
 	r->latest = most(r->latest, data->sequence + 1);
 	if (data->sequence <= r->last_answered)
 		r->stamp_ms = data->stamp_ms;
@@ -1049,7 +1056,10 @@ void tcp_fetch(const struct tcp_flow *f, int is_receiver)
 		__builtin_prefetch(end + i, 1);
 }
 
-const struct tcp_counters *tcp_counters(const struct tcp_flow *f)
+const struct tcp_counters *tcp_counters(struct tcp_flow *f)
 {
+	f->counters.late = f->r.late;
+	if (is_reno(f))
+		f->counters.spurious = f->r.spurious;
 	return &f->counters;
 }

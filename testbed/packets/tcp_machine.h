@@ -100,4 +100,4 @@ uint32_t tcp_delivered(const struct tcp_flow *flow);
 uint32_t tcp_acknowledged(const struct tcp_flow *flow);
 
 uint32_t tcp_frame_bytes(const struct tcp_flow *flow, const struct tcp_segment *segment);
-const struct tcp_counters *tcp_counters(const struct tcp_flow *flow);
+const struct tcp_counters *tcp_counters(struct tcp_flow *flow);

@@ -1,0 +1,232 @@
+"""Threads that simulate parts of one network, beside one thread: equal, event by event."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weft import simulate
+from weft.testbed.packets.parts import parts_of
+from weft.testbed.packets.simulation import (
+    LINK,
+    Fault,
+    PacketFlows,
+    Simulation,
+    link_specs,
+    simulated_transport,
+)
+from weft.testbed.packets.switching import Switching
+from weft.testbed.traffic import ndp_library
+from weft.topologies import build
+from weft.topologies.core.link import Gbps, LinkSpec
+from weft.topologies.core.topology import Topology
+
+# Networks, schemes and transports; the first of each list has no random draws.
+WITHOUT_DRAWS = (
+    ("fattree:k=4", "ecmp", "tcp"),
+    ("fattree:k=4", "lbsp", "tcp:control=cubic"),
+    ("fattree:k=4", "dmodk", "tcp:small_queues=1"),
+    ("dcell:n=4,k=1", "pr-gpi", "tcp:control=dctcp"),
+    ("bcube:n=4,k=1", "dr", "plain"),
+    ("ficonn:n=4,k=2", "tar", "tcp:recovery=reno"),
+)
+WITH_DRAWS = (
+    ("fattree:k=4", "drill", "ndp"),
+    ("fattree:k=4", "rps", "plain"),
+    ("fattree:k=4", "letflow", "tcp:control=dctcp"),
+    ("clos:n=3,r=4,m=3", "ttc", "tcp"),
+    ("slimfly:q=3,p=2", "ugal", "tcp"),
+    ("slimfly:q=3,p=2", "fatpaths", "tcp:small_queues=1"),
+    ("slimfly:q=3,p=2", "fatpaths", "ndp"),
+    ("planes:k=2,of=fattree:k=4", "ecmp", "ndp:choice=reps"),
+)
+
+
+def outcome(
+    case: tuple[str, str, str],
+    flows: PacketFlows,
+    owner: np.ndarray | None,
+    *,
+    fault: Fault | None = None,
+    link: LinkSpec = LINK,
+) -> list[Any]:
+    """Return all that is seen of a simulation whose nodes have these parts; None: one thread."""
+    spec, scheme, transport = case
+    topology = build(spec)
+    links = link_specs(topology, link, None, None)
+    hosts = simulated_transport(transport)
+    simulation = Simulation(
+        topology, scheme, flows, hosts, links, Switching(), 7, 10_000, daemons=False
+    )
+    if owner is not None:
+        simulation.network.split(owner)
+    result = simulation.run([fault] if fault else [], 2.0, ())
+    return [
+        simulation.network.delivered,
+        simulation.network.finished,
+        {name: values.tolist() for name, values in result.counters.items()},
+        {name: values.tolist() for name, values in result.ports.items()},
+        result.unrouted,
+        result.ended_s,
+    ]
+
+
+def drawn_flows(data: st.DataObject, topology: Topology) -> PacketFlows:
+    """Draw flows, many of which begin at once."""
+    hosts = st.integers(0, topology.servers - 1)
+    start = st.sampled_from([0.0, 1e-5, 1.5e-5])
+    size = st.one_of(st.integers(1, 3_000), st.sampled_from([50_000, 100_000]))
+    rows = data.draw(st.lists(st.tuples(hosts, hosts, size, start), min_size=1, max_size=30))
+    rows = [row for row in rows if row[0] != row[1]] or [(0, 1, 1_000, 0.0)]
+    return PacketFlows.of(rows)
+
+
+def drawn_owner(data: st.DataObject, topology: Topology, parts: int) -> np.ndarray:
+    """Draw the part of each node: any, or as simulate() has them."""
+    if data.draw(st.booleans()):
+        return parts_of(topology, parts)
+    seed = data.draw(st.integers(0, 1_000))
+    owner = np.random.default_rng(seed).integers(0, parts, topology.nodes).astype(np.uint8)
+    owner[-1] = parts - 1
+    return owner
+
+
+def drawn_fault(data: st.DataObject, topology: Topology) -> Fault | None:
+    """Draw a link that fails while packets are under way, which nodes may learn."""
+    if topology.planes > 1 or not data.draw(st.booleans()):
+        return None
+    link = int(np.flatnonzero(topology.level == topology.level.max())[0])
+    return Fault([link], 4e-5, data.draw(st.sampled_from([9e-5, float("inf")])), 1e-3)
+
+
+@settings(max_examples=12, deadline=None)
+@given(data=st.data())
+@pytest.mark.parametrize("case", WITHOUT_DRAWS, ids=" ".join)
+def test_without_random_draws_threads_run_what_one_thread_runs(case, data) -> None:
+    topology = build(case[0])
+    flows, fault = drawn_flows(data, topology), drawn_fault(data, topology)
+    owner = drawn_owner(data, topology, data.draw(st.sampled_from([2, 3, 4])))
+    alone = outcome(case, flows, None, fault=fault)
+    assert outcome(case, flows, owner, fault=fault) == alone
+
+
+@settings(max_examples=12, deadline=None)
+@given(data=st.data())
+@pytest.mark.parametrize("case", WITH_DRAWS, ids=" ".join)
+def test_any_parts_give_the_same_results(case, data) -> None:
+    topology = build(case[0])
+    flows, fault = drawn_flows(data, topology), drawn_fault(data, topology)
+    owner = drawn_owner(data, topology, data.draw(st.sampled_from([2, 3, 4])))
+    one = outcome(case, flows, np.zeros(topology.nodes, dtype=np.uint8), fault=fault)
+    assert outcome(case, flows, owner, fault=fault) == one
+
+
+def test_parts_run_for_a_time_that_the_shortest_packet_takes() -> None:
+    """Make sure that a packet of one byte over links without delay comes in time."""
+    link = LinkSpec(rate_bps=Gbps, queue_packets=100)
+    flows = PacketFlows.of((src, (src + 5) % 16, 1 + src) for src in range(16))
+    for case in (("fattree:k=4", "rps", "plain"), ("fattree:k=4", "rps", "ndp")):
+        owners = [parts_of(build(case[0]), parts) for parts in (1, 2, 8)]
+        one, *others = (outcome(case, flows, owner, link=link) for owner in owners)
+        assert len(one[0]) == 16
+        assert others == [one, one]
+
+
+def test_nodes_draw_independently() -> None:
+    """Spray packets over a Clos: all spines get their share, within five standard deviations."""
+    flows = [(src, (src + 4) % 16, 1_000_000) for src in range(16)]
+    result = simulate("clos:n=4,r=4,m=4", "rps", flows, transport="plain", threads=2)
+    topology = build("clos:n=4,r=4,m=4")
+    frames = result.ports["frames"]
+    uplinks = frames[(result.ports["node"] >= 16) & (topology.level[result.ports["link"]] > 0)]
+    up = uplinks[: 4 * 4].reshape(4, 4)
+    packets = up.sum(axis=1)
+    deviation = np.sqrt(packets * 0.25 * 0.75)
+    assert (np.abs(up - packets[:, None] / 4) < 5 * deviation[:, None]).all()
+    assert len({tuple(row) for row in up.tolist()}) == 4
+
+
+def test_parts_have_as_many_hosts_and_keep_switches_with_their_hosts() -> None:
+    for spec in ("fattree:k=8", "dcell:n=4,k=2", "slimfly:q=5,p=4", "planes:k=2,of=star:n=8"):
+        topology = build(spec)
+        for parts in (1, 2, 3, 8):
+            owner = parts_of(topology, parts)
+            counts = np.bincount(owner[: topology.servers], minlength=parts)
+            assert owner.max() == parts - 1
+            assert counts.max() - counts.min() <= 1
+    topology = build("fattree:k=8")
+    first, *_, cores = (parts_of(topology, 2)[begin:end] for begin, end in ((0, 64), (192, 208)))
+    assert not first.any()
+    assert np.bincount(cores).tolist() == [8, 8]
+    near = topology.links[topology.level < topology.level.max()]
+    owner = parts_of(topology, 2)
+    assert (owner[near[:, 0]] == owner[near[:, 2]]).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"threads": 0}, "threads must be 1 to 8, got 0"),
+        ({"threads": 9}, "threads must be 1 to 8, got 9"),
+        ({"threads": 2, "daemons": True}, "one thread simulates daemons"),
+        ({"threads": 2, "flow_control": "credits"}, "one thread simulates flow control"),
+        ({"threads": 1, "transport": "plain:go_back_ns=500"}, "one thread simulates go-back-N"),
+    ],
+)
+def test_what_one_thread_alone_can_do_is_refused_in_one_line(arguments, reason) -> None:
+    with pytest.raises(ValueError, match=reason):
+        simulate("fattree:k=4", "ecmp", [(0, 1, 1)], **arguments)
+
+
+def test_hosts_that_look_at_other_flows_are_refused() -> None:
+    for choice in ("start=turn", "choice=least"):
+        with pytest.raises(ValueError, match="hosts that choose layers by their other flows"):
+            simulate("slimfly:q=3,p=2", f"fatpaths:{choice}", [(0, 1, 1)], threads=2)
+
+
+def test_links_without_any_time_are_refused() -> None:
+    link = LinkSpec(rate_bps=1000 * Gbps, queue_packets=100)
+    with pytest.raises(ValueError, match="links take no time"):
+        simulate("fattree:k=4", "ecmp", [(0, 1, 1)], threads=2, link=link)
+
+
+UNDER_TSAN = """
+import sys
+from pathlib import Path
+from weft.testbed.packets.network import PacketNetwork
+PacketNetwork.__init__.__kwdefaults__["path"] = Path(sys.argv[1])
+from weft import simulate
+for spec, scheme, transport in {cases}:
+    flows = [(host, (host + step) % 12, 100_000 + host) for host in range(12) for step in (1, 3)]
+    simulate(spec, scheme, flows, transport=transport, threads=3)
+print("done")
+"""
+
+
+@pytest.mark.slow
+def test_threads_do_not_race(tmp_path: Path) -> None:
+    """Run parts under the compiler's detector of races."""
+    runtime = subprocess.run(
+        ["gcc", "-print-file-name=libtsan.so"], check=True, capture_output=True, text=True
+    ).stdout.strip()
+    preloaded = ["setarch", "--addr-no-randomize", "env", f"LD_PRELOAD={runtime}", sys.executable]
+    if subprocess.run([*preloaded, "-c", ""], check=False, capture_output=True).returncode:
+        pytest.skip("ThreadSanitizer does not run here")
+    room = ndp_library.PATH.parent
+    sources = [*map(str, room.glob("*.c")), *map(str, (room.parent / "packets").glob("*.c"))]
+    library = str(tmp_path / "ndp.so")
+    flags = ["-std=gnu11", "-O1", "-g", "-fsanitize=thread", "-shared", "-fPIC"]
+    subprocess.run(["gcc", *flags, "-o", library, *sources], check=True)
+    program = UNDER_TSAN.format(cases=WITHOUT_DRAWS + WITH_DRAWS)
+    run = subprocess.run(
+        [*preloaded, "-c", program, library], check=False, capture_output=True, text=True
+    )
+    assert run.stderr == ""
+    assert run.stdout == "done\n"
