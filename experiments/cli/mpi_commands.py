@@ -131,7 +131,7 @@ def mpirun(arguments: Namespace) -> int:
     if not arguments.program:
         raise ValueError("mpirun: no program; write weft mpirun TOPOLOGY -n 8 -- PROGRAM")
     virtual_up.check(arguments)
-    lab = lab_commands.lab_from(arguments)
+    lab = lab_commands.kernel_lab_from(arguments)
     routing = network_commands.checked_scheme(lab, arguments)
     hosts = _placed(lab.topology, arguments)
     path = mpi.require_program(arguments.program[0])

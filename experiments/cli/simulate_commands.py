@@ -135,10 +135,13 @@ def simulate(arguments: Namespace) -> int:
     """Simulate, and print what became of the flows; return 1 if one did not end."""
     from weft.daemons.core.registry import usual
     from weft.experiments.cli.lab_commands import lab_from
+    from weft.testbed.packets.simulation import require_room
+    from weft.topologies.core.topology import limited
 
     if arguments.output and not Path(arguments.output).parent.is_dir():
         raise ValueError(f"{arguments.output}: there is no such folder")
-    lab = lab_from(arguments)
+    with limited(require_room):
+        lab = lab_from(arguments)
     scheme = usual(lab.topology) if lab.scheme is None else lab.scheme
     began_s = clock.monotonic()
     outcome = _simulated(lab, scheme, arguments)
