@@ -17,7 +17,9 @@ from weft.experiments.cli.options import (
     add_json,
     add_network,
     add_output,
+    add_seed,
     seconds,
+    whole,
 )
 from weft.experiments.runner.console import QUIET_S, duration, show_one, stages
 from weft.testbed.linux import clock
@@ -51,7 +53,7 @@ def add_commands(commands: Commands) -> None:
         "pause:room_kb=64,resume_kb=32; default: none, links drop packets",
     )
     add_flag(parser, "--cut-through", help="let nodes forward a packet while it arrives")
-    parser.add_argument("--seed", type=int, metavar="N", default=1, help="default: 1")
+    add_seed(parser, 1, "default: 1")
     parser.add_argument(
         "--fail",
         metavar="LINK@TIME[-TIME]",
@@ -103,7 +105,7 @@ def _add_flows(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--bytes",
         metavar="N",
-        type=int,
+        type=whole(1),
         default=1_000_000,
         help="without --flows: payload of each flow; default: 1000000",
     )
@@ -189,7 +191,7 @@ def _flows(lab: Lab, arguments: Namespace) -> PacketFlows:
 
     if arguments.flows:
         return PacketFlows.read(arguments.flows, lab.topology)
-    generator = np.random.default_rng(abs(arguments.seed))  # simulate() refuses one below 0
+    generator = np.random.default_rng(arguments.seed)
     ends = pairs(arguments.traffic, lab.topology.servers, generator)
     return PacketFlows.of((src, dst, arguments.bytes) for src, dst in ends)
 
