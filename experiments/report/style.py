@@ -189,7 +189,7 @@ def lines(specs: Iterable[str]) -> dict[str, SeriesStyle]:
     for place, (spec, name) in enumerate(zip(distinct, names, strict=True)):
         look = of_scheme[name]
         if variant := names[:place].count(name):
-            marker = _unused(MARKERS, 0, used)
+            marker = next((marker for marker in MARKERS if marker not in used), look.marker)
             dash = DASHES[(DASHES.index(look.dash) + variant) % len(DASHES)]
             look = look._replace(marker=marker, dash=dash)
             used.add(marker)
