@@ -103,6 +103,14 @@ def build(spec: str) -> Topology:
     Raises:
         ValueError: no such network; one line says why.
     """
+    from weft.topologies.core.topology import require_limits
+
+    topology = _built(spec)
+    require_limits(topology.size)  # of a file, and where a package's family does not ask before
+    return topology
+
+
+def _built(spec: str) -> Topology:
     from weft.topologies.core.grammar import parse
 
     if spec.startswith(FILE):
@@ -125,16 +133,23 @@ def canonical(spec: str) -> str:
         return _from_file(spec).spec
     name, values = parse(resolved(spec))
     if name == PLANES:
-        return _planes(values).spec
+        return _named_planes(values)
     return unparse(name, family(name).parameters_from(values))
 
 
 def _planes(texts: Mapping[str, str]) -> Topology:
     """Return the network planes:k=K,of=SPEC; ValueError if there is none."""
-    from weft.topologies.tiered.planes import planes_of, spec_of
+    from weft.topologies.tiered.planes import planes_of
 
-    spec = spec_of(texts, canonical(texts["of"]) if "of" in texts else "")
+    spec = _named_planes(texts)
     return planes_of(build(texts["of"]), int(texts["k"]), spec)
+
+
+def _named_planes(texts: Mapping[str, str]) -> str:
+    """Return the one name of planes:k=K,of=SPEC; ValueError for wrong parameters."""
+    from weft.topologies.tiered.planes import spec_of
+
+    return spec_of(texts, canonical(texts["of"]) if "of" in texts else "")
 
 
 def _from_file(spec: str) -> Topology:

@@ -84,7 +84,7 @@ def static_path(topology: Topology, options: Options, src: int, dst: int) -> lis
     def choose(switch: int) -> path_shares.Chosen:
         live = {port for port, *_ in topology.live_ports(switch)}
         return path_shares.evenly(
-            [hop for hop in updown.next_hops(intact, switch)[dst] if hop.port in live]
+            [hop for hop in updown.hops_to(intact, switch, dst) if hop.port in live]
         )
 
     return path_shares.paths(topology, src, dst, choose)

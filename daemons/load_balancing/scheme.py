@@ -116,7 +116,7 @@ def _paths(name: str, choose: Choose) -> Callable[[Topology, Options, int, int],
         address = naming.address(dst)
 
         def shares(switch: int) -> path_shares.Chosen:
-            hops = updown.next_hops(topology, switch)[dst]
+            hops = updown.hops_to(topology, switch, dst)
             number = selection.host_number(
                 address, selection.digits(naming.layout, naming.tier(switch))
             )

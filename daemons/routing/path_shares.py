@@ -62,7 +62,7 @@ def paths(
 
 def shortest(topology: Topology, src: int, dst: int) -> list[RoutedPath]:
     """Return the paths of switches that choose evenly among next hops on live shortest paths."""
-    return paths(topology, src, dst, lambda switch: evenly(updown.next_hops(topology, switch)[dst]))
+    return paths(topology, src, dst, lambda switch: evenly(updown.hops_to(topology, switch, dst)))
 
 
 def polarised(topology: Topology, src: int, dst: int) -> list[RoutedPath]:
@@ -78,7 +78,7 @@ def polarised(topology: Topology, src: int, dst: int) -> list[RoutedPath]:
         if path[-1] == dst:
             yield path, high - low
             return
-        for hop, begin, end in _parts(updown.next_hops(topology, path[-1])[dst], low, high):
+        for hop, begin, end in _parts(updown.hops_to(topology, path[-1], dst), low, high):
             yield from follow((*path, hop.node), begin, end)
 
     if src == dst:

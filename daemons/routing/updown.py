@@ -13,8 +13,8 @@ an address without a host must not go up again.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, lru_cache, partial
 from typing import TYPE_CHECKING
 
 from weft.daemons.core.actions import Hop
@@ -128,18 +128,30 @@ def next_hops(topology: Topology, switch: int) -> list[Hops]:
 
     Hops are empty without a path.
     """
-    edges_of, hops_from = _edges(topology)
-    ports = [(port, peer) for port, peer, _, _ in topology.live_ports(switch)]
-    own = {peer: (Hop(port, peer),) for port, peer in ports if peer < topology.servers}
-    to_edge: dict[int, Hops] = {}
-    for edge, hops in hops_from.items():
+    return _hops_to(topology, switch, range(topology.servers))
+
+
+def hops_to(topology: Topology, switch: int, host: int) -> Hops:
+    """Return the hops from `switch` to `host` alone, see next_hops()."""
+    (hops,) = _hops_to(topology, switch, [host])
+    return hops
+
+
+def _hops_to(topology: Topology, switch: int, hosts: Iterable[int]) -> list[Hops]:
+    distances, ports = _distances(topology), topology.live_ports(switch)
+    own = {peer: (Hop(port, peer),) for port, peer, *_ in ports if peer < topology.servers}
+
+    @cache
+    def to_edge(edge: int) -> Hops:
+        hops = distances(edge)
         nearer = hops.get(switch, 0) - 1
-        to_edge[edge] = tuple(Hop(port, peer) for port, peer in ports if hops.get(peer) == nearer)
-    # of a host's edge switches, one of each plane, a switch reaches that of its own plane
-    return [
-        own.get(host) or next((to_edge[edge] for edge in edges if to_edge[edge]), ())
-        for host, edges in enumerate(edges_of)
-    ]
+        return tuple(Hop(port, peer) for port, peer, *_ in ports if hops.get(peer) == nearer)
+
+    def to(host: int) -> Hops:
+        # of a host's edge switches, one of each plane, a switch reaches that of its own plane
+        return next(filter(None, map(to_edge, topology.adjacency[host])), ())
+
+    return [own.get(host) or to(host) for host in hosts]
 
 
 def paths(topology: Topology, src: int, dst: int) -> list[list[int]]:
@@ -148,19 +160,14 @@ def paths(topology: Topology, src: int, dst: int) -> list[list[int]]:
 
 
 @lru_cache(maxsize=4)
-def _edges(topology: Topology) -> tuple[list[list[int]], dict[int, Mapping[int, int]]]:
-    """Return the edge switches of each host, none if cut off, and the hops from each of them."""
-    edges_of: list[list[int]] = [[] for _ in range(topology.servers)]
-    for node, _, peer, _ in topology.live_ends():
-        if node < topology.servers:
-            edges_of[node].append(peer)
+def _distances(topology: Topology) -> Callable[[int], Mapping[int, int]]:
+    """Return the function from a switch to the hops from it to each other one."""
     switches = {
         node: [peer for peer in peers if peer >= topology.servers]
         for node, peers in topology.adjacency.items()
         if node >= topology.servers
     }
-    edges = {edge for of_host in edges_of for edge in of_host}
-    return edges_of, {edge: shortest.distances(switches, edge) for edge in edges}
+    return cache(partial(shortest.distances, switches))
 
 
 def _aggregated(

@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weft.experiments.cli.options import (
+    SEED_HELP,
     Commands,
     add_command,
     add_flag,
     add_json,
+    add_seed,
     add_trust,
     seconds,
 )
@@ -67,13 +69,7 @@ def add_commands(commands: Commands) -> None:
         default="virtual",
         help="virtual: exact, needs no root, every link has a rate; default: virtual",
     )
-    parser.add_argument(
-        "--seed",
-        type=int,
-        default=1,
-        metavar="N",
-        help="seed of all randomness; default: 1 (--clock virtual)",
-    )
+    add_seed(parser, 1, SEED_HELP)
     parser.add_argument(
         "--timeout-s",
         metavar="S",

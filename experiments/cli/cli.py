@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import io
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -21,11 +22,12 @@ from typing import Any, NoReturn
 
 from weft.experiments.runner.failures import interrupt_behind
 from weft.testbed.linux.signals import STOPS
-from weft.topologies.core.grammar import printable, unknown
+from weft.topologies.core.grammar import printable, quoted, unknown
 
 DESCRIPTION = "Data-center routing on a real Linux kernel."
 HELP_COLUMN = 24  # of the texts of every --help
 MOST_CHARACTERS, LAST_CHARACTERS = 2000, 500  # of an error, and of its end
+NUMBERS: dict[Any, str] = {int: "a whole number", float: "a number"}
 COMPLETING = "_ARGCOMPLETE"  # environment variable of a shell that asks for completions
 COMMANDS = {  # of each module of this folder that adds some, in the order of `weft --help`
     "graph_commands": {"list", "topo", "route"},
@@ -74,6 +76,8 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, *, as_written: bool = False, **options: Any) -> None:
         formatter = HelpTextAsWritten if as_written else HelpText
         super().__init__(formatter_class=formatter, **options)
+        # -5mbit is a value, which its option refuses in words of its own, and no option
+        self._negative_number_matcher = re.compile(r"-\.?[0-9]")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         if self.get_default("program") is None:
@@ -85,6 +89,15 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise ValueError(f"{message} (see {self.prog} --help)")
+
+    def _get_value(self, action: argparse.Action, text: str) -> Any:
+        try:
+            return super()._get_value(action, text)
+        except argparse.ArgumentError:
+            if action.type not in NUMBERS:
+                raise
+            words = f"must be {NUMBERS[action.type]}, got {quoted(text)}"
+            raise argparse.ArgumentError(action, words) from None
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:

@@ -96,7 +96,7 @@ def place(arguments: Namespace) -> int:
     from weft.experiments.runner.console import show
     from weft.testbed.cluster.machines import cluster
 
-    lab = lab_commands.lab_from(arguments)
+    lab = lab_commands.kernel_lab_from(arguments)
     machines = cluster(arguments.machines)
     summary = described(lab, _parts(lab, machines, FIRST_PORT))
     if arguments.json:

@@ -138,9 +138,8 @@ def print_one(entry: dict[str, Any]) -> None:
 def topo(arguments: Namespace) -> int:
     """Describe a network, and draw it with --plot."""
     from weft.experiments.cli.network_description import describe, nodes
-    from weft.topologies import build
 
-    topology = build(arguments.topology)
+    topology = graph(arguments.topology)
     topology.check()
     facts = describe(topology)
     if arguments.plot:
@@ -161,6 +160,16 @@ def topo(arguments: Namespace) -> int:
     return 0
 
 
+def graph(spec: str) -> Topology:
+    """Return the network `spec`; ValueError if memory does not suffice for it."""
+    from weft.experiments.runner.definition import room_on
+    from weft.topologies import build
+    from weft.topologies.core.topology import limited
+
+    with limited(room_on("graph")):
+        return build(spec)
+
+
 def plot(topology: Topology, path: str) -> None:
     """Draw `topology` into the file `path`."""
     from weft.experiments.report.figures import new, save
@@ -174,9 +183,8 @@ def plot(topology: Topology, path: str) -> None:
 def route(arguments: Namespace) -> int:
     """Print the paths from one server to another; return 1 if there is none."""
     from weft.experiments.engines.routes import find
-    from weft.topologies import build
 
-    topology = build(arguments.topology)
+    topology = graph(arguments.topology)
     src = topology.naming.node(arguments.src)
     dst = topology.naming.node(arguments.dst)
     failed = [topology.link(text) for text in arguments.fail]

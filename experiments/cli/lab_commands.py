@@ -81,6 +81,15 @@ def is_lab(topology: str) -> bool:
     return topology.endswith(SUFFIXES)
 
 
+def kernel_lab_from(arguments: Namespace) -> Lab:
+    """Return lab_from(), or ValueError for a network that is too large for a run on the kernel."""
+    from weft.testbed.plan.network_plan import require_indexes
+    from weft.topologies.core.topology import limited
+
+    with limited(require_indexes):
+        return lab_from(arguments)
+
+
 def lab_from(arguments: Namespace) -> Lab:
     """Return the network of `weft up`: a lab's file, or a topology and options.
 
@@ -238,7 +247,7 @@ def _saved(arguments: Namespace) -> tuple[Lab, str]:
     from weft.testbed.network.network import RunningNetwork
 
     if arguments.topology is not None:
-        lab = lab_from(arguments)
+        lab = kernel_lab_from(arguments)
         stem = Path(arguments.topology).name.partition(".")[0]
         name = stem if is_lab(arguments.topology) else lab.topology.family
         return replace(lab, scheme=checked_scheme(lab)), name

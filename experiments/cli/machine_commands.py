@@ -9,12 +9,15 @@ from argparse import REMAINDER, Namespace
 from pathlib import Path
 
 from weft.experiments.cli.options import (
+    SEED_HELP,
     Commands,
     add_command,
     add_flag,
     add_json,
+    add_seed,
     add_syscall_cost,
     seconds,
+    whole,
 )
 from weft.experiments.cli.virtual_up import check_costs
 from weft.testbed.linux.process import need_root
@@ -63,20 +66,14 @@ def _add_uml(commands: Commands) -> None:
         default="real",
         help="virtual: computing takes no time; default: real",
     )
-    parser.add_argument(
-        "--seed",
-        type=int,
-        default=1,
-        metavar="N",
-        help="seed of all randomness; default: 1 (--clock virtual)",
-    )
+    add_seed(parser, 1, SEED_HELP)
     add_syscall_cost(parser, 0)
     parser.add_argument(
         "--core", type=int, metavar="N", help="processor core to run on; default: any"
     )
     parser.add_argument(
         "--memory-mb",
-        type=int,
+        type=whole(64, 1 << 20),
         default=1500,
         metavar="MB",
         help="memory of the kernel; default: 1500",

@@ -16,6 +16,7 @@ from weft.experiments.cli.options import (
     add_run,
     add_virtual_clock,
     seconds,
+    whole,
 )
 from weft.testbed.linux.process import need_root
 from weft.topologies.core.placement import LINEAR, PLACEMENTS
@@ -87,7 +88,7 @@ def _add_placement(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--placement-seed",
-        type=int,
+        type=whole(0),
         metavar="N",
         default=1,
         help="seed of a random placement; default: 1",
@@ -131,7 +132,7 @@ def mpirun(arguments: Namespace) -> int:
     if not arguments.program:
         raise ValueError("mpirun: no program; write weft mpirun TOPOLOGY -n 8 -- PROGRAM")
     virtual_up.check(arguments)
-    lab = lab_commands.lab_from(arguments)
+    lab = lab_commands.kernel_lab_from(arguments)
     routing = network_commands.checked_scheme(lab, arguments)
     hosts = _placed(lab.topology, arguments)
     path = mpi.require_program(arguments.program[0])

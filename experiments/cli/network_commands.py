@@ -151,7 +151,7 @@ def up(arguments: Namespace) -> int:
     from weft.testbed.linux.process import need_root
 
     virtual_up.check(arguments)
-    lab = lab_commands.lab_from(arguments)
+    lab = lab_commands.kernel_lab_from(arguments)
     routing = checked_scheme(lab, arguments)
     if arguments.machines:
         return cluster_commands.up(lab, routing, arguments)

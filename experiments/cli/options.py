@@ -11,7 +11,9 @@ from typing import Any
 from weft.topologies.core.grammar import quoted
 
 RESULTS = "WEFT_RESULTS"  # environment variable: the folder of results
+MOST_WHOLE = (1 << 64) - 1
 LONGEST_S = 1e9  # of an option; the system's clocks overflow some times above
+SEED_HELP = "seed of all randomness; default: 1 (--clock virtual)"
 RESULTS_HELP = f"folder of results; default: ${RESULTS}, or ./results"
 
 Commands = Any  # argparse does not export the class of what add_subparsers() returns
@@ -51,6 +53,27 @@ def seconds(text: str) -> float:
     if not 0 < value < LONGEST_S:
         raise ArgumentTypeError(f"must be a number of seconds above 0, got {quoted(text)}")
     return value
+
+
+def whole(least: int, most: int = MOST_WHOLE) -> Callable[[str], int]:
+    """Return the function that reads a whole number from `least` to `most`, the value of an option.
+
+    It raises ArgumentTypeError for another text.
+    """
+
+    def value(text: str) -> int:
+        is_whole = re.fullmatch(r"-?[0-9]{1,20}", text)
+        if not is_whole or not least <= int(text) <= most:
+            upper = "or more" if most == MOST_WHOLE else f"to {most}"
+            raise ArgumentTypeError(f"must be a whole number, {least} {upper}, got {quoted(text)}")
+        return int(text)
+
+    return value
+
+
+def add_seed(parser: ArgumentParser, default: int | None, what: str) -> None:
+    """Add --seed; `what` begins its help."""
+    parser.add_argument("--seed", type=whole(0), metavar="N", default=default, help=what)
 
 
 def address(text: str) -> str:
@@ -151,12 +174,7 @@ def add_virtual_clock(parser: ArgumentParser) -> None:
         help="virtual: exact, computing takes no time; needs --rate and no root; default: real",
     )
     add_costs(parser, None)
-    parser.add_argument(
-        "--seed",
-        type=int,
-        metavar="N",
-        help="seed of all randomness; default: 1 (--clock virtual)",
-    )
+    add_seed(parser, None, SEED_HELP)
 
 
 def add_results(parser: ArgumentParser) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING
 
-from weft.experiments.cli.options import Commands, add_command, add_flag, add_json
+from weft.experiments.cli.options import Commands, add_command, add_flag, add_json, add_seed
 from weft.topologies.core.grammar import quoted
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def add_commands(commands: Commands) -> None:
     )
     parser.add_argument("scheme", help="such as dr, or pr-gpi:hello_ms=50")
     parser.add_argument("network", nargs="*", help="small networks; default: six of six families")
-    parser.add_argument("--seed", type=int, metavar="N", default=0, help="default: 0")
+    add_seed(parser, 0, "default: 0")
     add_flag(parser, "--without-linux", help="the simulator and simulated packets only")
     add_json(parser)
 

@@ -17,7 +17,9 @@ from weft.experiments.cli.options import (
     add_json,
     add_network,
     add_output,
+    add_seed,
     seconds,
+    whole,
 )
 from weft.experiments.runner.console import QUIET_S, duration, show_one, stages
 from weft.testbed.linux import clock
@@ -51,7 +53,7 @@ def add_commands(commands: Commands) -> None:
         "pause:room_kb=64,resume_kb=32; default: none, links drop packets",
     )
     add_flag(parser, "--cut-through", help="let nodes forward a packet while it arrives")
-    parser.add_argument("--seed", type=int, metavar="N", default=1, help="default: 1")
+    add_seed(parser, 1, "default: 1")
     parser.add_argument(
         "--fail",
         metavar="LINK@TIME[-TIME]",
@@ -109,7 +111,7 @@ def _add_flows(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--bytes",
         metavar="N",
-        type=int,
+        type=whole(1),
         default=1_000_000,
         help="without --flows: payload of each flow; default: 1000000",
     )
@@ -141,10 +143,13 @@ def simulate(arguments: Namespace) -> int:
     """Simulate, and print what became of the flows; return 1 if one did not end."""
     from weft.daemons.core.registry import usual
     from weft.experiments.cli.lab_commands import lab_from
+    from weft.testbed.packets.simulation import require_room
+    from weft.topologies.core.topology import limited
 
     if arguments.output and not Path(arguments.output).parent.is_dir():
         raise ValueError(f"{arguments.output}: there is no such folder")
-    lab = lab_from(arguments)
+    with limited(require_room):
+        lab = lab_from(arguments)
     scheme = usual(lab.topology) if lab.scheme is None else lab.scheme
     began_s = clock.monotonic()
     outcome = _simulated(lab, scheme, arguments)
@@ -193,7 +198,7 @@ def _flows(lab: Lab, arguments: Namespace) -> PacketFlows:
 
     if arguments.flows:
         return PacketFlows.read(arguments.flows, lab.topology)
-    generator = np.random.default_rng(abs(arguments.seed))  # simulate() refuses one below 0
+    generator = np.random.default_rng(arguments.seed)
     ends = pairs(arguments.traffic, lab.topology.servers, generator)
     return PacketFlows.of((src, dst, arguments.bytes) for src, dst in ends)
 

@@ -110,12 +110,21 @@ def stored(name: str, arguments: Namespace) -> tuple[Experiment, Entries]:
     """
     from weft.experiments.report.published import results_in
 
-    experiment = definition.find(name)
+    store = results_in(Path(arguments.results))
+    try:
+        experiment = definition.find(name)
+    except ValueError:
+        if name in definition.names() or name not in store.experiments():
+            raise
+        raise ValueError(
+            f"{name}: {arguments.results} has its runs, but no package of {sys.prefix} has the "
+            "experiment; install its package again"
+        ) from None
     selection = experiment.values(definition.assignments(arguments.set))
     clock = arguments.clock
     clocks = (None, clock) if clock else (None, *definition.CLOCKS)
     entries = []
-    for row, about in results_in(Path(arguments.results)).table(experiment):
+    for row, about in store.table(experiment):
         selected = all(row[key] in values for key, values in selection.items())
         if selected and row.get("clock") in clocks:
             entries.append((row, about))

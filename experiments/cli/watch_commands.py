@@ -163,14 +163,13 @@ def _add_rates(parser: ArgumentParser) -> None:
 
 def events(arguments: Namespace) -> int:
     """Print events until the run ends."""
-    from weft.testbed.network.handle import entries_of_this_machine
+    from weft.testbed.network.handle import Handle
     from weft.testbed.observe import event_stream
-    from weft.testbed.runs import run, run_process
+    from weft.testbed.runs import run_process
 
     need_root()
     event_stream.require(arguments.updates, arguments.pairs)
-    record = run.find(arguments.run)
-    entries_of_this_machine(record)
+    record = Handle.open(arguments.run).run  # what is wrong with it is said here
     argv = [record.id, str(arguments.updates), str(arguments.pairs)]
     process = run_process.start(record, event_stream.__name__, argv)
     return run_process.wait(process, record)

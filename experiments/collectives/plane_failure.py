@@ -175,7 +175,6 @@ def goodput_figures(run: Run, topology: Topology, packets: Sequence[int]) -> Row
 def check(run: Run) -> None:
     """Raise ValueError unless the network, the transport and the times go together."""
     topology, parsed = run.topology, transports.transport_of(run)
-    transports.check_nodes(run, topology)
     if topology.server_centric or (topology.planes == 1 and topology.switches < 2):
         raise ValueError(
             f"{run.experiment}: {topology.spec} has neither planes nor a spine to lose"

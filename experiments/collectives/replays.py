@@ -128,7 +128,6 @@ def check(run: Run, topology: Topology) -> None:
         common.check_control(run, transport.control)
         common.check_tcp(run)
     elif run.engine == "packet":
-        transports.check_nodes(run, topology)
         check_simulated(transport)
         if rule and rule.reads_daemons:
             raise ValueError(refused + "take another scheme of switches, such as ecmp or drill")

@@ -29,7 +29,7 @@ from weft.testbed.plan.network_plan import require_indexes
 from weft.testbed.uml import virtual_kernel
 from weft.topologies import build
 from weft.topologies.core.failures import fail_links
-from weft.topologies.core.topology import Topology
+from weft.topologies.core.topology import Size, Topology, limited
 
 NETWORKS = (
     *("dcell:n=3,k=1", "ficonn:n=4,k=1", "bcube:n=3,k=1", "gqstar:n=2,k=2"),
@@ -79,9 +79,8 @@ def findings(
     """
     if registry.scheme(routing)[0].machine is None:
         raise ValueError(f"scheme {routing} has no daemons: nothing could differ")
-    topologies = [build(spec) for spec in networks]
-    for topology in topologies:
-        require_size(topology)
+    with limited(require_size):
+        topologies = [build(spec) for spec in networks]
     for spec, topology in zip(networks, topologies, strict=True):
         try:
             registry.checked(topology, routing)
@@ -94,14 +93,11 @@ def findings(
             yield with_linux(spec, routing, on_linux)
 
 
-def require_size(topology: Topology) -> None:
+def require_size(size: Size) -> None:
     """Raise ValueError for a network that Linux cannot have, or with more than MOST_SERVERS."""
-    require_indexes(topology)
-    if topology.servers > MOST_SERVERS:
-        raise ValueError(
-            f"{topology.spec} has {topology.servers:,} servers: conform compares all pairs, of "
-            f"{MOST_SERVERS:,} servers at most"
-        )
+    require_indexes(size)
+    if size.servers > MOST_SERVERS:
+        raise ValueError(f"{size}; conform compares all pairs, of {MOST_SERVERS:,} servers at most")
 
 
 def in_simulator(topology: Topology, routing: str, generator: np.random.Generator) -> Finding:

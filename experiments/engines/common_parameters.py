@@ -14,7 +14,7 @@ from weft.testbed.traffic import mptcp
 from weft.topologies import canonical
 from weft.topologies.core.grammar import integer, parse
 from weft.topologies.core.link import LinkSpec, Mbps
-from weft.topologies.core.topology import Topology
+from weft.topologies.core.topology import Size, Topology, limited
 
 # Of kernel_run.order_figures().
 ORDER = {
@@ -110,12 +110,18 @@ def pattern(text: str, patterns: Mapping[str, WithParameter]) -> None:
 
 def network(run: Run) -> Topology:
     """Return the network of `run`; ValueError if one machine's kernel cannot carry it."""
-    topology = run.topology
-    if topology.nodes > MOST_NODES:
-        raise ValueError(
-            f"{run.experiment}: at most {MOST_NODES} nodes, {topology.spec} has {topology.nodes}"
-        )
-    return topology
+    return network_up_to(run, MOST_NODES)
+
+
+def network_up_to(run: Run, most_nodes: int) -> Topology:
+    """Return the network of `run`; ValueError, before it is wired, for one with more nodes."""
+
+    def limit(size: Size) -> None:
+        if size.nodes > most_nodes:
+            raise ValueError(f"{run.experiment}: at most {most_nodes} nodes, {size}")
+
+    with limited(limit):
+        return run.topology
 
 
 def server_centric(run: Run) -> Topology:

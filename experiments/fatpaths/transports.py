@@ -48,7 +48,6 @@ NDP_SCHEME, TCP_SCHEME = "rps", f"vlb:ecn={ECN_PACKETS}"
 FRAME_BYTES, HEADER_BYTES = 1514, 64
 WIRE_DELAY_NS = 1_000
 MARK_PACKETS = 4  # half of a queue, for packets that choose their layer by marks
-MOST_SIMULATED_NODES = 120_000
 HASHING = ("ecmp", "static", "vlb")  # schemes whose switches hash flows
 
 
@@ -149,20 +148,10 @@ def hashes_flows(engine: str, parameters: Mapping[str, Scalar]) -> bool:
     return engine == "packet" and parse(str(scheme))[0] in HASHING
 
 
-def check_nodes(run: Run, topology: Topology) -> None:
-    """Raise ValueError for a network with too many nodes to simulate."""
-    if topology.nodes > MOST_SIMULATED_NODES:
-        raise ValueError(
-            f"{run.experiment}: at most {MOST_SIMULATED_NODES} nodes, {topology.spec} has "
-            f"{topology.nodes}"
-        )
-
-
 def check(run: Run) -> None:
     """Raise ValueError unless the engine of `run` can carry its transport."""
     parsed = transport_of(run)
     topology = run.topology if run.engine == "packet" else common.network(run)
-    check_nodes(run, topology)
     require_one_plane(run.experiment, topology)
     if topology.server_centric:
         raise ValueError(

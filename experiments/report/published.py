@@ -8,9 +8,9 @@ A provenance line has `key` and the commit, and what `provenance_of` adds.  The 
 ROW_FIELDS; its row is flat, and has ROW_CELLS.  A file with another line is refused when it is
 read, with the number of the line.
 
-Each paper's figures are the tuple FIGURES in the file page_figures.py of its room.  `make figures`
-draws them into figures/NAME.png.  A figure names the rows that it was drawn from, so that a test
-sees one that is older than the set.
+Each paper's figures are the tuple FIGURES in the file page_figures.py of its room, if it has any.
+`make figures` draws them into figures/NAME.png.  A figure names the rows that it was drawn from, so
+that a test sees one that is older than the set.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -361,8 +362,9 @@ class PageFigure:
 
 def page_figures() -> Iterator[PageFigure]:
     """Yield the figures of all papers."""
-    for paper in PAPERS:
-        yield from import_module(f"weft.experiments.{paper}.page_figures").FIGURES
+    for module in (f"weft.experiments.{paper}.page_figures" for paper in PAPERS):
+        if find_spec(module):
+            yield from import_module(module).FIGURES
 
 
 def source(entries: Sequence[Entry]) -> str:

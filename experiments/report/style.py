@@ -6,7 +6,7 @@ dashes differ as well.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -27,6 +27,7 @@ TEAL, ROSE, LIME, MOSS = "#45e8bf", "#cf0a58", "#aadd77", "#446600"
 LEVELS = ("#9a9a9a", BLUE, VERMILION, GREEN, PURPLE, ORANGE)
 # for categories without colours of their own, such as networks
 SEVERAL = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, INK)
+COLOURS = (*SEVERAL, WINE, INDIGO, BROWN, OLIVE, SILVER, TEAL, ROSE, LIME, MOSS)
 
 
 DASHES = ("-", "--", "-.", ":")
@@ -150,21 +151,27 @@ RC: dict[Any, Any] = {
 }
 
 
-def scheme(spec: str) -> SeriesStyle:
-    """Return the look of a routing scheme, whatever its parameters.
+def scheme(spec: str, beside: Iterable[SeriesStyle] = ()) -> SeriesStyle:
+    """Return the look of a scheme.
 
-    The look of a scheme from another package follows from its name.
+    That of a scheme from another package follows from its name, and is none of `beside`.
     """
     name, _ = parse(spec)
     if name in SCHEMES:
         return SCHEMES[name]
-    number = crc32(name.encode())
+    number, others = crc32(name.encode()), list(beside)
     return SeriesStyle(
         name,
-        SEVERAL[number % len(SEVERAL)],
-        MARKERS[number % len(MARKERS)],
+        _unused(COLOURS, number, {look.colour for look in others}),
+        _unused(MARKERS, number, {look.marker for look in others}),
         dash=DASHES[number % len(DASHES)],
     )
+
+
+def _unused(values: Sequence[str], first: int, used: Collection[str]) -> str:
+    """Return the first of `values` from place `first` on that is not used; that one if all are."""
+    ordered = [values[(first + place) % len(values)] for place in range(len(values))]
+    return next((value for value in ordered if value not in used), ordered[0])
 
 
 def lines(specs: Iterable[str]) -> dict[str, SeriesStyle]:
@@ -174,11 +181,14 @@ def lines(specs: Iterable[str]) -> dict[str, SeriesStyle]:
     """
     looks: dict[str, SeriesStyle] = {}
     distinct = list(dict.fromkeys(specs))
-    used = {scheme(spec).marker for spec in distinct}
-    for spec in distinct:
-        look = scheme(spec)
-        variant = sum(parse(other)[0] == parse(spec)[0] for other in looks)
-        if variant:
+    names = [parse(spec)[0] for spec in distinct]
+    of_scheme = {name: SCHEMES[name] for name in names if name in SCHEMES}
+    for name in sorted(set(names) - set(of_scheme)):
+        of_scheme[name] = scheme(name, of_scheme.values())
+    used = {look.marker for look in of_scheme.values()}
+    for place, (spec, name) in enumerate(zip(distinct, names, strict=True)):
+        look = of_scheme[name]
+        if variant := names[:place].count(name):
             marker = next((marker for marker in MARKERS if marker not in used), look.marker)
             dash = DASHES[(DASHES.index(look.dash) + variant) % len(DASHES)]
             look = look._replace(marker=marker, dash=dash)

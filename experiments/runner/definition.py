@@ -23,6 +23,7 @@ from weft.experiments.runner import package_code
 from weft.experiments.runner.parameters import Axis, Scalar
 from weft.topologies import build
 from weft.topologies.core.grammar import package_errors, unknown
+from weft.topologies.core.topology import Limit, limited
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -42,6 +43,7 @@ ENGINES = ("graph", "fabric", "packet", "kernel")
 CLOCKS = ("real", "virtual")
 COSTS = ("hop_ns", "syscall_ns")  # of computing, under the virtual clock alone
 DIFFERENCE = "difference"
+GRAPH_BYTES = 600  # memory of a link of a Topology with what is derived from it, at most
 # A comma followed by key= continues the value before it: dcell:n=4,k=1,ficonn:n=4,k=2 is two
 # networks.
 BETWEEN_VALUES = re.compile(r",(?![a-z][a-z0-9_]*=)")
@@ -272,7 +274,8 @@ class Experiment:
     def _refusal(self, run: Run) -> str:
         """Return why the parameters of `run` exclude each other, or an empty text."""
         try:
-            self.check(run)
+            with limited(room_on(run.engine)):
+                self.check(run)
         except ValueError as error:
             return str(error)
         return ""
@@ -343,6 +346,21 @@ class Experiment:
             scalars = [parameter.read(self.name, key, value) for value in split(text)]
             values[key] = list(dict.fromkeys(scalars))
         return values
+
+
+def room_on(engine: str) -> Limit:
+    """Return what refuses a network that is too large for `engine`, before it is wired."""
+    if engine == "packet":
+        from weft.testbed.packets.simulation import require_room
+
+        return require_room
+    if engine == "kernel":
+        from weft.testbed.plan.network_plan import require_indexes
+
+        return require_indexes
+    from weft.testbed.machine.machine import require_memory
+
+    return lambda size: require_memory(str(size), GRAPH_BYTES * size.links)
 
 
 def in_brief(run: Run, values: Mapping[str, Sequence[Scalar]], engines: Sequence[str]) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import tomllib
 from importlib import metadata
 from pathlib import Path
 
 FOLDER = Path(__file__).parents[3]  # of the package weft: a work tree, or site-packages
-# How to install optional packages; others install by their own names.
+# How to install optional packages.
 PACKAGES = {
     "mininet": (
         "Mininet of the system: `apt-get install mininet`, and `python3 -m venv "
@@ -38,5 +39,6 @@ def missing(error: ModuleNotFoundError) -> ModuleNotFoundError | None:
     name = str(error.name).partition(".")[0]
     if name == "weft":
         return None
-    package = PACKAGES.get(name, f"the Python package {name}: pip install {name}")
+    # by what name others install it is not known: the index may have a stranger's by this one
+    package = PACKAGES.get(name, f"the Python package {name}, which {sys.prefix} lacks")
     return ModuleNotFoundError(f"this needs {package}", name=error.name)

@@ -62,13 +62,9 @@ def require_room(spec: str, *, namespaces: int, links: int, processes: int) -> N
         processes: those of its daemons.
     """
     needed_mb = NAMESPACE_MB * namespaces + LINK_MB * links + DAEMON_MB * processes
-    free_mb = psutil.virtual_memory().available / 1e6
-    if needed_mb > free_mb:
-        parts = f"{namespaces:,} namespaces, {links:,} links, {processes:,} daemon processes"
-        raise ValueError(
-            f"{spec} needs about {needed_mb:,.0f} MB of memory ({parts}), and {free_mb:,.0f} MB "
-            f"are free; --packed P shares the daemons among P processes"
-        )
+    parts = f"{namespaces:,} namespaces, {links:,} links, {processes:,} daemon processes"
+    advice = "; --packed P shares the daemons among P processes"
+    require_memory(f"{spec} ({parts})", needed_mb * 1e6, advice)
     limits = {name: _text(f"/proc/sys/kernel/{name}") for name in ("pid_max", "threads-max")}
     limits["pids.max of the control group"] = _text(f"/sys/fs/cgroup{_control_group()}/pids.max")
     for name, limit in limits.items():
@@ -77,6 +73,16 @@ def require_room(spec: str, *, namespaces: int, links: int, processes: int) -> N
                 f"{spec} needs {processes:,} daemon processes, and {name} is {limit}; use "
                 f"--packed P"
             )
+
+
+def require_memory(what: str, needed_bytes: float, advice: str = "") -> None:
+    """Raise ValueError, with `advice`, if `what` needs more memory than the machine has free."""
+    free_bytes = psutil.virtual_memory().available
+    if needed_bytes > free_bytes:
+        raise ValueError(
+            f"{what} needs about {needed_bytes / 1e9:,.1f} GB of memory, and "
+            f"{free_bytes / 1e9:,.1f} GB are free{advice}"
+        )
 
 
 def _control_group() -> str:

@@ -18,16 +18,6 @@
 #define LEAST_RISE_NS 4000000ull
 #define MOST_RISE_NS 16000000ull
 
-static uint64_t least(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
-static uint64_t most(uint64_t a, uint64_t b)
-{
-	return a > b ? a : b;
-}
-
 /* Return the greatest number whose cube is at most `value`. */
 static uint32_t cube_root(uint64_t value)
 {

@@ -6,6 +6,16 @@
 #pragma once
 #include <stdint.h>
 
+static inline uint64_t least(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+static inline uint64_t most(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
 /* epoch: tick after which the window has grown without a loss, 0 before the first growth.  before_loss:
  * window at the last loss (W_max), less if two losses have come without reaching it again.  origin,
  * way_ms: height of the plateau, and time from the epoch to it (K), in 1/1024 s.  pace: acknowledged

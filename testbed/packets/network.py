@@ -494,12 +494,12 @@ def port_words(topology: Topology) -> NDArray[np.uint64]:
 
 def ports_of(words: NDArray[np.uint64]) -> list[int]:
     """Return the places of the bits that are set."""
-    return [
-        WORD_BITS * place + bit
-        for place, word in enumerate(words.tolist())
-        for bit in range(WORD_BITS)
-        if word >> bit & 1
-    ]
+    bits, places = int.from_bytes(words.astype("<u8").tobytes(), "little"), []
+    while bits:
+        lowest = bits & -bits
+        places.append(lowest.bit_length() - 1)
+        bits ^= lowest
+    return places
 
 
 def layered(topology: Topology, tables: NDArray[np.int32]) -> NextHops:

@@ -20,15 +20,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import psutil
 from numpy.typing import NDArray
 
 from weft.daemons.transport.parameters import MOST_PACKETS, Parameters
 from weft.daemons.transport.results import Delivered
+from weft.testbed.machine.machine import require_memory
 from weft.testbed.packets import transport as transports
 from weft.testbed.packets.control_plane import ControlPlane
 from weft.testbed.packets.forwarding import FlowRoutes, Forwarding, check_forwarding, forwarding
 from weft.testbed.packets.network import (
+    WORD_BITS,
     Links,
     PacketLink,
     PacketNetwork,
@@ -41,7 +42,7 @@ from weft.testbed.packets.transport import DATAGRAM_BYTES, Transport
 from weft.topologies import build
 from weft.topologies.core.failures import fail_links
 from weft.topologies.core.link import Gbps, LinkSpec
-from weft.topologies.core.topology import Topology
+from weft.topologies.core.topology import Size, Topology, limited
 
 LINK = LinkSpec(rate_bps=10 * Gbps, queue_packets=100, delay_us=1)
 TRIM_PACKETS, HEADER_BYTES = 8, 64  # of queues that trim, unless a link says another number
@@ -51,8 +52,10 @@ MOST_NODES = 120_000
 MOST_SAMPLES = 1 << 20
 TCP_HEADER_BYTES = 66  # of a frame
 MOST_START_S, MOST_FLOWS = 10_000.0, 1 << 24
-# memory of a flow, of a packet of TCP, and of an entry of switches' tables while they are made
-FLOW_BYTES, PACKET_BYTES, TABLE_BYTES = 1_000, 32, 40
+# memory of a flow, of a packet of TCP, and of a link; while switches' tables are made, of an entry,
+# and of each of the words that have a bit for a port
+FLOW_BYTES, PACKET_BYTES, LINK_BYTES = 1_000, 32, 1_500
+TABLE_BYTES, PORTS_BYTES = 40, 8
 LEAST_PAYLOAD_BYTES = 1_000
 MOST_WHOLE = 1 << 53  # that a float has exactly
 MOST_SEED = (1 << 64) - 1
@@ -283,7 +286,8 @@ def simulate(
         ValueError: the scheme, the transport, a flow or a link cannot be simulated, or memory is
             not enough; one line says why.
     """
-    topology = build(network) if isinstance(network, str) else network
+    with limited(require_room):
+        topology = build(network) if isinstance(network, str) else network
     hosts = simulated_transport(transport)
     sampled_s = sample_times(sample_s, deadline_s, hosts.name)
     check_faults(topology, faults, daemons=daemons)
@@ -634,26 +638,30 @@ def simulated_links(
     )
 
 
+def require_room(size: Size) -> None:
+    """Raise ValueError for a network that is too large to simulate, whatever the flows."""
+    if size.nodes > MOST_NODES:
+        raise ValueError(f"{size}; a simulation has at most {MOST_NODES:,} nodes")
+    require_memory(str(size), LINK_BYTES * size.links)
+
+
 def check_memory(topology: Topology, flows: PacketFlows, tcp_frame_bytes: int) -> None:
     """Raise ValueError if tables and flows need more memory than the machine has free.
 
     tcp_frame_bytes: of a full packet of TCP, whose ends keep an entry for each; 0 without TCP.
     """
-    if topology.nodes > MOST_NODES:
-        raise ValueError(f"at most {MOST_NODES} nodes, {topology.spec} has {topology.nodes}")
-    need = FLOW_BYTES * len(flows.src)
+    size = topology.size
+    require_room(size)
+    need = LINK_BYTES * size.links + FLOW_BYTES * len(flows.src)
     if not topology.server_centric:
-        need += TABLE_BYTES * topology.switches**2
+        ends = topology.links[:, [0, 2]].ravel()
+        words = 1 + int(np.bincount(ends).max()) // WORD_BITS
+        need += (TABLE_BYTES + PORTS_BYTES * words) * topology.switches**2
     if tcp_frame_bytes:
         need += PACKET_BYTES * int((flows.size_bytes / tcp_frame_bytes).sum())
     elif (largest := int(flows.size_bytes.max())) > MOST_PACKETS * LEAST_PAYLOAD_BYTES:
         raise ValueError(f"a message of {largest} bytes has too many packets")
-    free = psutil.virtual_memory().available
-    if need > free:
-        raise ValueError(
-            f"{topology.spec} with {len(flows.src)} flows needs {need / 1e9:.1f} GB of memory, and "
-            f"{free / 1e9:.1f} GB are free"
-        )
+    require_memory(f"{topology.spec} with {len(flows.src)} flows", need)
 
 
 def _host(topology: Topology, text: str) -> int:

@@ -78,16 +78,6 @@ struct tcp_flow {
 	_Alignas(LINE_BYTES) struct receiver r;
 };
 
-static uint64_t most(uint64_t a, uint64_t b)
-{
-	return a > b ? a : b;
-}
-
-static uint64_t least(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
 static int is_reno(const struct tcp_flow *f)
 {
 	return f->parameters.recovery == TCP_RENO;

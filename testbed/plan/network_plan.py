@@ -23,7 +23,7 @@ from weft.testbed.plan.part import PlanPart
 from weft.testbed.runs.run import RunRecord
 from weft.topologies.core.address import EVERYTHING, IPV4, IPV6, AddressFamily, Prefix
 from weft.topologies.core.link import MTU_BYTES, LinkSpec
-from weft.topologies.core.topology import Topology, require_one_plane
+from weft.topologies.core.topology import Size, Topology, require_one_plane
 
 IFLA_BR_MCAST_SNOOPING = 23
 # first interface indexes within a run's slot
@@ -80,17 +80,12 @@ class End(NamedTuple):
     link: int
 
 
-def require_indexes(topology: Topology) -> None:
-    """Raise ValueError if `topology` is larger than the interface indexes of a run allow."""
-    if len(topology.links) <= MOST_LINKS and topology.switches <= MOST_SWITCHES:
+def require_indexes(size: Size) -> None:
+    """Raise ValueError for a network larger than the interface indexes of a run allow."""
+    if size.links <= MOST_LINKS and size.switches <= MOST_SWITCHES:
         return
-    size = (
-        f"{topology.servers:,} servers, {topology.switches:,} switches and "
-        f"{len(topology.links):,} links"
-    )
     raise ValueError(
-        f"{topology.spec} has {size}: a run on the kernel has interface indexes for "
-        f"{MOST_LINKS:,} links and "
+        f"{size}; a run on the kernel has interface indexes for {MOST_LINKS:,} links and "
         f"{MOST_SWITCHES:,} switches; the graph engine has no such limit (weft topo, weft route, "
         f"weft run)"
     )
@@ -184,7 +179,7 @@ class NetworkPlan:
             )
         if len({spec.mtu_bytes for spec in self.link_specs}) > 1:
             raise ValueError("links of one network have one MTU: larger packets are not fragmented")
-        require_indexes(self.topology)
+        require_indexes(self.topology.size)
 
     @cached_property
     def names(self) -> list[str]:

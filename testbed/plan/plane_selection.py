@@ -94,7 +94,7 @@ def _unconfigured(
     virtual: bool,
 ) -> Planes:
     """Return planes() without `configs`."""
-    require_indexes(topology)
+    require_indexes(topology.size)
     if spec == NONE:
         return Planes()
     if parse(spec)[0] not in registry.schemes():

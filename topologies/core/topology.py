@@ -6,12 +6,14 @@ switches.  A port is numbered within its node from 0.  A link joins two ports an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from weft.topologies.core.address import AddressLayout, Naming
+from weft.topologies.core.address import Naming
 from weft.topologies.core.grammar import MOST_LISTED, unparse
 from weft.topologies.core.link import LinkSpec
 
@@ -54,15 +56,60 @@ def places(edges: NDArray[np.int64], nodes: int) -> NDArray[np.int64]:
     return rank.reshape(-1, 2)
 
 
-def require_room(family: str, layout: AddressLayout, *, nodes: int, links: int) -> None:
-    """Raise ValueError for a network that is too large, or lacks addresses for its servers."""
-    if max(nodes, links) > MOST:
+class Size(NamedTuple):
+    """How large a network is, before it is wired or after.
+
+    name: its family, or its spec.
+    """
+
+    name: str
+    servers: int
+    switches: int
+    links: int
+
+    @property
+    def nodes(self) -> int:
+        return self.servers + self.switches
+
+    def __str__(self) -> str:
+        sizes = f"{self.servers:,} servers, {self.switches:,} switches, {self.links:,} links"
+        return f"{self.name}: {sizes}"
+
+
+Limit = Callable[[Size], object]  # raises ValueError for a network that is too large for its use
+_LIMITS: ContextVar[tuple[Limit, ...]] = ContextVar("limits", default=())
+
+
+@contextmanager
+def limited(limit: Limit) -> Iterator[None]:
+    """Let `limit` refuse networks that the block builds, as soon as their size is known."""
+    token = _LIMITS.set((*_LIMITS.get(), limit))
+    try:
+        yield
+    finally:
+        _LIMITS.reset(token)
+
+
+def require_limits(size: Size) -> None:
+    """Raise ValueError if a limit that holds here refuses a network of this size."""
+    for limit in _LIMITS.get():
+        limit(size)
+
+
+def require_room(family: str, naming: Naming, links: int) -> None:
+    """Raise ValueError for a network that is too large, or lacks addresses for its servers.
+
+    A family asks before it makes the first array.
+    """
+    size = Size(family, naming.servers, naming.switches, links)
+    if max(size.nodes, links) > MOST:
         raise ValueError(
-            f"{family}: {nodes:.3g} nodes and {links:.3g} links are too many, the most is "
+            f"{family}: {size.nodes:.3g} nodes and {links:.3g} links are too many, the most is "
             f"{MOST} each"
         )
+    require_limits(size)
     try:
-        _ = layout.shifts
+        _ = naming.layout.shifts
     except ValueError as error:
         raise ValueError(f"{family}: {error}") from None
 
@@ -178,6 +225,10 @@ class Topology:
     @property
     def nodes(self) -> int:
         return self.servers + self.switches
+
+    @property
+    def size(self) -> Size:
+        return Size(self.spec, self.servers, self.switches, len(self.links))
 
     @cached_property
     def _ends(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

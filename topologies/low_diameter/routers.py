@@ -61,9 +61,7 @@ def require_routers(family: str, routers: int, hosts: int, links: int) -> None:
     """Raise ValueError if there are too many routers, hosts of each, or links between routers."""
     if routers > MOST_ROUTERS:
         raise ValueError(
-            f"{family}: {routers} routers are too many, there are addresses for {MOST_ROUTERS}"
+            f"{family}: {routers:.9g} routers are too many, there are addresses for {MOST_ROUTERS}"
         )
     naming = FabricNaming([routers, hosts], [Tier("r", (routers,))])
-    require_room(
-        family, naming.layout, nodes=naming.servers + routers, links=naming.servers + links
-    )
+    require_room(family, naming, naming.servers + links)

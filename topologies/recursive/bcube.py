@@ -56,12 +56,7 @@ def build(parameters: Mapping[str, int]) -> Topology:
     if n ** (k + 1) > 1 << 24:
         raise ValueError(f"bcube: n={n}, k={k} has too many servers for 24 bits of address")
     naming = BcubeNaming(n, k)
-    require_room(
-        "bcube",
-        naming.layout,
-        nodes=naming.servers + naming.switches,
-        links=(k + 1) * naming.servers,
-    )
+    require_room("bcube", naming, (k + 1) * naming.servers)
     levels = [links(n, k, level) for level in range(k + 1)]
     return Topology.wired(
         "bcube", parameters, naming, levels, server_centric=True, roles=("host",) * (k + 1)

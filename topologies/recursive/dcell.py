@@ -35,9 +35,7 @@ def build(rule: int, parameters: Mapping[str, int]) -> Topology:
     naming = CcrdnNaming(network)
     t, g = network.t, network.copies
     bridges = sum(t[-1] // t[h] * (g[h] * (g[h] - 1) // 2) for h in range(1, network.k + 1))
-    require_room(
-        FAMILY[rule], naming.layout, nodes=naming.servers + naming.switches, links=t[-1] + bridges
-    )
+    require_room(FAMILY[rule], naming, t[-1] + bridges)
     servers = np.arange(t[-1])
     levels = [wire(servers, 0, t[-1] + servers // network.n, servers % network.n)]
     levels += [links(network, level) for level in range(1, network.k + 1)]

@@ -25,9 +25,7 @@ def build(parameters: Mapping[str, int]) -> Topology:
 
     n, r, m = parameters["n"], parameters["r"], parameters["m"]
     naming = FabricNaming([r, n], [Tier("e", (r,)), Tier("c", (m,))])
-    require_room(
-        "clos", naming.layout, nodes=naming.servers + naming.switches, links=naming.servers + r * m
-    )
+    require_room("clos", naming, naming.servers + r * m)
     servers, leaf, spine = np.arange(naming.servers), np.arange(r)[:, None], np.arange(m)
     levels = [
         wire(servers, 0, naming.servers + servers // n, servers % n),

@@ -103,12 +103,7 @@ def build(parameters: Mapping[str, int]) -> Topology:
     n, d, _, hosts = tree
     naming = tree.naming
     above = (n - 1) * tree.in_tier * d  # links between switches
-    require_room(
-        "fattree",
-        naming.layout,
-        nodes=naming.servers + naming.switches,
-        links=naming.servers + above,
-    )
+    require_room("fattree", naming, naming.servers + above)
     servers = np.arange(naming.servers)
     levels = [wire(servers, 0, naming.servers + servers // hosts, servers % hosts)]
     for tier in range(1, n):

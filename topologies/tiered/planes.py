@@ -54,8 +54,7 @@ def planes_of(plane: Topology, k: int, spec: str) -> Topology:
     wide = FabricNaming(
         naming.layout.radices, [Tier(tier.letter, (k, *tier.radices)) for tier in naming.tiers]
     )
-    links = k * len(plane.links)
-    require_room(NAME, wide.layout, nodes=wide.servers + wide.switches, links=links)
+    require_room(NAME, wide, k * len(plane.links))
     require_addresses(wide)
     levels = [
         np.concatenate([in_plane(plane, k, number, level) for number in range(k)])

@@ -18,7 +18,7 @@ def build(parameters: Mapping[str, int]) -> Topology:
 
     n = parameters["n"]
     naming = FabricNaming([n], [Tier("r", (1,))])
-    require_room("star", naming.layout, nodes=n + 1, links=n)
+    require_room("star", naming, n)
     servers = np.arange(n)
     return Topology.wired(
         "star", parameters, naming, [wire(servers, 0, n, servers)], server_centric=False

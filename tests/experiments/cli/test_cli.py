@@ -20,6 +20,7 @@ from weft.experiments.cli import cli, graph_commands
 from weft.experiments.cli.cli import main
 from weft.experiments.demo import link_loss
 from weft.experiments.runner import console, definition, provenance
+from weft.testbed.network.handle import Handle
 from weft.topologies import build
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -601,6 +602,16 @@ def test_plot_draws_what_is_stored(weft, quick_experiment, tmp_path, become_root
 
 
 @pytest.mark.slow
+def test_runs_whose_package_is_gone_are_one_line(weft, quick_experiment, monkeypatch, results):
+    assert weft("run", "quick")[0] == 0
+    monkeypatch.undo()
+    for command in ("plot", "export"):
+        status, _, (line,) = weft(command, "quick", "--results", str(results))
+        assert status == 2
+        assert line.startswith(f"weft: quick: {results} has its runs, but no package of ")
+    assert weft("plot", "quack")[2][0].startswith("weft: no experiment 'quack' (there are: ")
+
+
 def test_plot_without_a_name_draws_whatever_is_stored(weft, quick_experiment, results):
     assert weft("run", "quick", "--set", "size=1")[0] == 0
     assert weft(*SMALL, "--engine", "fabric")[0] == 0
@@ -878,7 +889,7 @@ def test_what_the_system_refuses_is_one_line(weft, monkeypatch, error, status, s
         ),
         ("distributed", "weft: this needs dask.distributed: pip install 'weft-testbed[cluster]'"),
         ("scapy.all", "weft: this needs scapy: pip install 'weft-testbed[packets]'"),
-        ("seaborn", "weft: this needs the Python package seaborn: pip install seaborn"),
+        ("seaborn", f"weft: this needs the Python package seaborn, which {sys.prefix} lacks"),
     ],
 )
 def test_a_missing_package_is_one_line_that_says_how_to_get_it(weft, monkeypatch, module, says):
@@ -900,6 +911,12 @@ def test_what_is_not_foreseen_is_one_line_and_a_file(weft, monkeypatch):
     assert status == 1
     assert "Traceback" in text
     assert "raise error" in text
+
+
+def test_events_of_a_run_whose_package_is_gone_are_one_line(weft, become_root, monkeypatch):
+    become_root()
+    monkeypatch.setattr(Handle, "open", raising(ValueError("no family 'gone'")))
+    assert weft("events") == (2, "", ["weft: no family 'gone'"])
 
 
 def test_an_error_in_code_of_a_package_names_package_file_and_line(weft, monkeypatch, tmp_path):

@@ -199,7 +199,7 @@ def test_the_foreground_takes_commands_and_takes_everything_down_at_the_end():
         (["up", "dcell:n=1,k=1"], "dcell: n must be at least 3, got 1"),
         (
             ["up", "dcell:n=1000,k=1"],
-            "1,001,000 servers, 1,001 switches and 1,501,500 links: a run on the kernel has",
+            "1,001,000 servers, 1,001 switches, 1,501,500 links; a run on the kernel has",
         ),
         (["up", "dcell:n=3,k=1", "--queue", "5"], "--queue needs --rate"),
         (["up", "dcell:n=3,k=1", "--mtu", "9000"], "--mtu needs --rate"),

@@ -135,6 +135,22 @@ WRONG = [
         "/proc/none: No such file or directory",
     ),
     ("decode no.pcapng", "no.pcapng: No such file or directory"),
+    *(
+        (f"{command} {name} -5{unit}", f"{says} '-5{unit}' is not a")
+        for command, name, unit, says in (
+            ("up star:n=2", "--rate", "mbit", "rate:"),
+            ("up star:n=2 --rate 5mbit", "--host-rate", "mbit", "rate:"),
+            ("up star:n=2 --rate 5mbit", "--delay", "ms", "delay:"),
+            ("simulate star:n=2", "--detect", "ms", "argument --detect: time:"),
+        )
+    ),
+    ("up star:n=2 --rate -x", "argument --rate: expected one argument"),
+    ("up star:n=2 --packed x", "argument --packed: must be a whole number, got 'x'"),
+    ("view --updates x", "argument --updates: must be a number, got 'x'"),
+    ("uml --memory-mb -5 -- true", "argument --memory-mb: must be a whole number, 64 to 1048576"),
+    ("up star:n=2 --seed -5", "argument --seed: must be a whole number, 0 or more, got '-5'"),
+    ("conform dr --seed 1e3", "argument --seed: must be a whole number, 0 or more, got '1e3'"),
+    ("simulate star:n=2 --bytes 0", "argument --bytes: must be a whole number, 1 or more"),
     ("nonsense", "no command 'nonsense' (there are: agent, "),
     ("rout dcell:n=4,k=1", "no command 'rout', did you mean route? "),
     ("up deep.yaml", "deep.yaml:1: nested too deeply: at most 32 "),
@@ -221,7 +237,7 @@ WRONG = [
     (f"{RUN} --set 'routing=dr\x1b[31m'", "'dr\\x1b[31m': expected name:key=value"),
     (f"{RUN} --set failed_links={'9' * 105_000}", "link_loss: failed_links"),
     (f"{RUN} --set topology={'x' * 105_000}", "no family 'xxx"),
-    (f"{RUN} --seeds x", "argument --seeds: invalid int value: 'x'"),
+    (f"{RUN} --seeds x", "argument --seeds: must be a whole number, got 'x'"),
     (f"{RUN} --clock wall", "no --clock 'wall' (there are: "),
     (f"{RUN} --syscall-ns 5", "--syscall-ns needs --clock virtual"),
     ("run", "the following arguments are required: "),

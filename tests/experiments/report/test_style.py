@@ -101,3 +101,11 @@ def test_a_logarithmic_axis_has_numbers_however_little_or_much_it_spans(
         figure.draw_without_rendering()
         inside = [tick for tick in axes.yaxis.get_minor_ticks() if low < tick.get_loc() < high]
         assert {tick.label1.get_text() for tick in inside} - {""} == labels
+
+
+@pytest.mark.parametrize("table", [style.SERVER_SCHEMES, style.SWITCH_SCHEMES])
+def test_schemes_of_packages_look_like_none_beside_them(table):
+    for name in map("own-{}".format, range(200)):
+        looks = style.lines([f"{name}:b=1", f"{name}:b=2", "another", *list(table)[:8]])
+        assert len({(look.marker) for look in looks.values()}) == len(looks)
+        assert len({look.colour for look in looks.values()}) == len(looks) - 1

@@ -128,17 +128,20 @@ def test_every_parameter_says_what_it_means(name):
         ("hop_length topology=dcell:n=100000,k=1", "dcell: the graph engine takes n up to "),
         (
             "proxy_throughput topology=dcell:n=60,k=1",
-            "proxy_throughput: at most 2000 nodes, dcell:n=60,k=1 has 3721",
+            "proxy_throughput: at most 2000 nodes, dcell: 3,660 servers",
         ),
         (
             "fabric_gain topology=fattree:k=24",
-            "fabric_gain: at most 2000 nodes, fattree:k=24 has 4176",
+            "fabric_gain: at most 2000 nodes, fattree: 3,456 servers",
         ),
         (
             "link_loss topology=dcell:n=60,k=1",
-            "link_loss: at most 2000 nodes, dcell:n=60,k=1 has 3721",
+            "link_loss: at most 2000 nodes, dcell: 3,660 servers",
         ),
-        ("lbsp_tcp topology=fattree:k=32", "lbsp_tcp: at most 2000 nodes, fattree:k=32 has 9472"),
+        (
+            "lbsp_tcp topology=fattree:k=32",
+            "fattree: 8,192 servers, 1,280 switches, 24,576 links; a run on the kernel has ",
+        ),
     ],
 )
 @with_and_without("virtual")

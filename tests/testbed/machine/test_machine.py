@@ -36,7 +36,7 @@ def test_a_network_beyond_memory_or_process_ids_is_refused(monkeypatch):
     monkeypatch.setattr(machine.psutil, "virtual_memory", lambda: SimpleNamespace(available=1e9))
     machine.require_room("dcell:n=4,k=1", namespaces=25, links=30, processes=20)
     with pytest.raises(
-        ValueError, match=r"needs about 1,570 MB of memory .* and 1,000 MB are free; --packed P"
+        ValueError, match=r"needs about 1.6 GB of memory, and 1.0 GB are free; --packed P"
     ):
         machine.require_room("large", namespaces=500, links=500, processes=940)
     machine.require_room("large", namespaces=500, links=500, processes=2)

@@ -396,7 +396,7 @@ def test_a_wrong_file_is_refused_by_its_line(tmp_path: Path, text: str, reason: 
         ("star:n=4", "ecmp", [(0, 1, 1)], {"transport": "tcp:control=bbr"}, "^no simulated"),
         ("star:n=4", "ecmp", [(0, 1, 1 << 50)], {}, "of memory, and"),
         ("star:n=4", "ecmp", [(0, 1, 1 << 50)], {"transport": "ndp"}, "too many packets"),
-        ("fattree:k=128", "ecmp", [(0, 1, 1)], {}, "at most 120000 nodes"),
+        ("fattree:k=128", "ecmp", [(0, 1, 1)], {}, "at most 120,000 nodes"),
     ],
 )
 def test_what_cannot_be_simulated_is_refused_at_once(

@@ -128,7 +128,7 @@ def test_a_network_larger_than_a_run_is_refused_before_daemons_are_configured(mo
         registry, "configure", lambda *_, **__: pytest.fail("a configuration for each node")
     )
     with pytest.raises(
-        ValueError, match=r"has 22,650 servers, 151 switches and 33,975 links: .* 14,328 links"
+        ValueError, match=r": 22,650 servers, 151 switches, 33,975 links; .* 14,328 links"
     ):
         planes(build("dcell:n=150,k=1"), "dr", None)
 
