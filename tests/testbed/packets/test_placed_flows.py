@@ -199,17 +199,34 @@ def test_a_flow_rests_after_a_move_and_a_report(monkeypatch: pytest.MonkeyPatch)
     assert max(node for node, _ in reported) >= 12 + 3  # a spine
 
 
-@pytest.mark.parametrize("elephant_kb", [0, 20])
+@pytest.mark.parametrize(
+    ("elephant_kb", "followed"), [(0, {0, 1}), (20, {1}), (184, {1}), (185, set())]
+)
 def test_a_flow_is_followed_once_it_has_sent_enough(
-    elephant_kb: int, monkeypatch: pytest.MonkeyPatch
+    elephant_kb: int, followed: set[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = [(0, 2, 10 * PAYLOAD), (1, 4, 20 * PAYLOAD)]
+    """Send 10 packets of 1472 bytes, and 125, which are 184 kB."""
+    rows = [(0, 2, 10 * PAYLOAD), (1, 4, 125 * PAYLOAD)]
     spec = options(elephant_kb=elephant_kb)
     watched = Watched("clos:n=2,r=3,m=2", spec, rows, monkeypatch)
-    watched.run(0.0005)
+    watched.run(0.002)
     table = watched.simulation.network.table(watched.simulation.topology.servers, 10**12)
-    # 14 packets of 1472 bytes are 20 kB
-    assert {row.message for row in table} == ({0, 1} if elephant_kb == 0 else {1})
+    assert {row.message for row in table} == followed
+
+
+def test_a_rest_ends_with_its_last_nanosecond(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let packets of two flows join a spine's long queue every 12,112 ns; rest for 125 of these."""
+    rest_us = 125 * FULL_NS // 1000
+    rows = [(0, 4, 3000 * PAYLOAD), (2, 4, 3000 * PAYLOAD)]
+    watched = Watched("clos:n=2,r=3,m=1", options(rest_us=rest_us, p=2), rows, monkeypatch)
+    watched.run(0.002)
+    spine = watched.simulation.topology.nodes - 1
+    for flow in (0, 1):
+        called = ("queue", spine, flow)
+        first, second = (
+            at for at, kind, node, what in watched.log if (kind, node, what[0]) == called
+        )
+        assert second - first == 1000 * rest_us
 
 
 def test_a_daemon_reads_its_table_once_a_period(monkeypatch: pytest.MonkeyPatch) -> None:
