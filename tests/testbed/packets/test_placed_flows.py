@@ -11,7 +11,7 @@ import pytest
 from weft.daemons.core import registry
 from weft.daemons.core.actions import SetFlowPort
 from weft.testbed.packets import control_plane
-from weft.testbed.packets.network import PacketLink, PacketNetwork, shortest
+from weft.testbed.packets.network import PacketLink, PacketNetwork, TcpParameters, shortest
 from weft.testbed.packets.simulation import PacketFlows, Simulation
 from weft.testbed.packets.switching import Switching
 from weft.testbed.packets.transport import ALL, transport
@@ -291,6 +291,38 @@ def test_flows_to_one_host_begin_where_the_others_were_placed(key: str) -> None:
     net.send(20_100_000, 0, 2, 2, PAYLOAD)
     net.run_until(21_000_000)
     assert {row.message: row.port - first for row in net.table(leaf, 10**9)} == {2: 2}
+
+
+def test_a_flow_is_forgotten_once_its_silence_is_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched("clos:n=2,r=3,m=2", options(), [(0, 2, PAYLOAD)], monkeypatch)
+    watched.run(0.002)
+    net, leaf = watched.simulation.network, watched.simulation.topology.servers
+    (row,) = net.table(leaf, 10**12)
+    silence_ns = 2_000_000 - row.last_ns
+    assert len(net.table(leaf, silence_ns)) == 1
+    assert not net.table(leaf, silence_ns - 1)
+
+
+def test_a_packet_that_is_sent_again_shows_where_its_flow_comes_from() -> None:
+    """Let the only packet of a flow get lost behind the last leaf, and come again by spine 1."""
+    topology = build("clos:n=2,r=2,m=2")
+    scheme, values = registry.checked(topology, options(start="modulo"))
+    rule = scheme.rule(values)
+    assert rule
+    link = PacketLink(rate_bps=Gbps, queue_packets=1000)
+    tcp = TcpParameters(jiffy_ns=10**6, rto_min_ns=10**7, frame_bytes=FRAME, one_message=1)
+    net = PacketNetwork(topology, link, tcp, shortest(topology, rule), 1)
+    first_leaf, last_leaf = topology.servers, topology.servers + 1
+    net.fail(topology.links[[topology.link("h2-e1")]])
+    net.send(0, 0, 2, 0, PAYLOAD)
+    comes_from = []
+    for spine in (0, 1):
+        port = int(net.ports.first[first_leaf]) + 2 + spine
+        net.place(first_leaf, 0, port, with_destination=False)
+        net.run_until((1 + 100 * spine) * 1_000_000)
+        (row,) = net.table(last_leaf, 10**12)
+        comes_from.append(topology.naming.name(int(net.ports.node[row.port])))
+    assert comes_from == ["c0", "c1"]
 
 
 def test_silent_flows_are_forgotten_and_their_destination_with_them(
