@@ -23,7 +23,7 @@ CASES = [
     ("dcell:n=4,k=1", 1),
     ("dcell:n=4,k=1", 0),
     ("beta-dcell:n=4,k=1", 0),
-    ("ficonn:n=4,k=2", 1),
+    pytest.param("ficonn:n=4,k=2", 1, marks=pytest.mark.slow),
 ]
 
 
@@ -45,7 +45,6 @@ def differences(simulator, settings, links, servers):
 
 @pytest.mark.parametrize(("spec", "b"), CASES)
 @pytest.mark.parametrize("nearest", [0, 1])
-@pytest.mark.slow
 def test_every_packet_goes_where_dfr_sends_it_also_with_a_tenth_of_the_links_dead(spec, b, nearest):
     topology, settings = build(spec), Dfr(b=b, nearest=bool(nearest))
     simulator = Simulator(topology, f"dfr:b={b},nearest={nearest}")

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+from weft.daemons.core import registry
 from weft.daemons.dfr import routing
 from weft.daemons.dfr.routing import NO_SUBNETWORK, NOWHERE, PROXY, Dfr, HopState
+from weft.topologies import build
 from weft.topologies.recursive.ccrdn import BETA_DCELL, DCELL, FICONN, Ccrdn
 
 CASES = [
@@ -29,6 +31,9 @@ def test_the_number_of_states_follows_the_formula(
 ) -> None:
     states = routing.states(network, settings)
     assert len(set(states)) == len(states) == count
+    packet = [0] * routing.FIELDS
+    routing.start(settings, packet)
+    assert routing.state_of(network, packet) == states[0]
 
 
 def test_too_many_states_are_refused() -> None:
@@ -36,6 +41,13 @@ def test_too_many_states_are_refused() -> None:
         ValueError, match=r"need 223 addresses of each server, and there are 127; .* than 3, or"
     ):
         routing.states(Ccrdn(DCELL, 8, 2), Dfr())
+
+
+def test_a_packet_makes_no_more_hops_than_ip_counts() -> None:
+    topology = build("dcell:n=3,k=1")
+    assert registry.checked(topology, "dfr:ttl=255")[1]["ttl"] == 255
+    with pytest.raises(ValueError, match=r"ttl must be .*255, got 256"):
+        registry.checked(topology, "dfr:ttl=256")
 
 
 @pytest.mark.parametrize(("network", "b"), CASES)

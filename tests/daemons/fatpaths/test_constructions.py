@@ -1,12 +1,13 @@
 """The parts of SPAIN, k shortest paths and in-trees, against networkx."""
 
+import re
 from itertools import pairwise
 
 import networkx as nx
 import numpy as np
 import pytest
 
-from weft.daemons.fatpaths import spain, trees
+from weft.daemons.fatpaths import construction, spain, trees
 from weft.daemons.fatpaths.layers import (
     LayerOptions,
     RouterArrays,
@@ -188,3 +189,23 @@ def test_a_path_that_goes_along_with_nothing_is_planted_nowhere():
     # router 0 has a path in both layers
     plant((0, 3, 4), (0, 1, 4), ())
     assert (layers == before).all()
+
+
+@pytest.mark.parametrize("number", [1, 64])
+@pytest.mark.parametrize("rho", [0.001, 1.0])
+def test_there_are_up_to_64_layers_of_some_or_all_links(number, rho):
+    construction.check(LayerOptions(number, rho))
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (LayerOptions(0), "1 .. 64 layers, got 0"),
+        (LayerOptions(65), "1 .. 64 layers, got 65"),
+        (LayerOptions(9, 0.0), "rho must lie in (0, 1], got 0.0"),
+        (LayerOptions(9, 1.001), "rho must lie in (0, 1], got 1.001"),
+    ],
+)
+def test_no_other_layers_are_made(options, reason):
+    with pytest.raises(ValueError, match=re.escape(reason) + "$"):
+        construction.check(options)

@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.daemons.fatpaths import layer_choice
@@ -36,6 +36,7 @@ int c_rounds(struct flow *flow, __u32 ack, int echo, __u32 percent, __u32 rounds
 void c_acknowledge(struct flow *flow, __u32 ack) { note_acknowledgement(flow, ack); }
 int c_drained(struct flow *flow) { return is_drained(flow); }
 int c_cell(struct flow *flow, __u32 cell_kb, __u32 bytes) { return begins_cell(flow, cell_kb, bytes); }
+int c_gap(struct flow *flow, __u32 gap_us, __u64 now_ns) { return ends_gap(flow, gap_us, now_ns); }
 void c_note(__u32 *marks, __u32 layer, int echo) { note_echo(marks, layer, echo); }
 __u32 c_next(__u32 *marks, __u32 word, __u32 layers, __u32 left, __u32 choice)
 { struct settings set = { .layers = layers, .choice = choice };
@@ -150,9 +151,11 @@ def test_what_was_sent_before_a_packet_with_cwr_and_is_sent_again_belongs_to_tha
     assert shows_cut(flow, 5000, 6000, False)
 
 
-def test_a_gap_is_longer_than_the_gap():
-    assert not ends_gap(500_000, 500)
-    assert ends_gap(500_001, 500)
+def test_a_gap_is_longer_than_the_gap(library):
+    flow = FlowInC()
+    for idle_ns, is_gap in ((500_000, False), (500_001, True)):
+        assert ends_gap(idle_ns, 500) == is_gap
+        assert library.c_gap(ctypes.byref(flow), 500, flow.last_ns + idle_ns) == is_gap
 
 
 def rounds(echoes, percent, wanted, window=10):
@@ -256,6 +259,7 @@ def test_c_and_python_see_the_same_cuts_and_rounds(library):
 
 
 @given(st.integers(1, 100), st.lists(st.integers(1, 65_535), max_size=60))
+@example(1, [500, 500, 500])  # a full cell
 def test_no_cell_is_longer_than_its_size_and_c_sees_the_same(library, cell_kb, lengths):
     flow, theirs, cells = LayerFlowState(), FlowInC(), [[]]
     for length in lengths:

@@ -76,7 +76,10 @@ def test_all_are_reached_and_the_routes_are_the_tables(topology):
     simulator = converge(topology)
     assert not unreached_pairs(simulator, set(), set())
     for switch in routers(topology):
-        assert ports(simulator, switch) == expected_routes(topology, switch)
+        table = expected_routes(topology, switch)
+        assert ports(simulator, switch) == table
+        status = simulator.status(switch)
+        assert (status["routes"], status["routes_lost"]) == (sum(map(bool, table.values())), [])
 
 
 @pytest.mark.parametrize("link", ["e1.0-a1.1", "a1.1-c3"])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from weft.daemons.core import registry
-from weft.daemons.load_balancing.scheme import ChoiceRule
+from weft.daemons.load_balancing.scheme import ChoiceRule, own_rule
 
 REPOSITORY = Path(__file__).parents[3]
 RULES = Path("testbed/data_plane/select.h")
@@ -32,6 +32,9 @@ RULES = Path("testbed/data_plane/select.h")
             ChoiceRule.TTC,
             {"delta": 3028, "tie": 1, "load": 1, "ecn": 0},
         ),
+        ("valiant:gap_us=0", ChoiceRule.VALIANT, {"gap_us": 0, "ecn": 0}),
+        ("ugal", ChoiceRule.UGAL, {"d": 1, "delta": 0, "load": 0, "gap_us": 0, "ecn": 0}),
+        ("letflow", ChoiceRule.FLOWLET, {"gap_us": 500, "ecn": 0}),
         ("letflow:gap_us=100,ecn=20", ChoiceRule.FLOWLET, {"gap_us": 100, "ecn": 20}),
     ],
 )
@@ -74,6 +77,16 @@ def test_what_is_wrong_is_said_in_one_line(spec: str, said: str) -> None:
 def test_every_data_plane_has_a_rule() -> None:
     for name in registry.with_data_plane():
         assert registry.rule(name).rule in list(ChoiceRule)
+
+
+def test_a_rule_of_another_package_compares_queues_unless_it_says_that_it_does_not() -> None:
+    options = {"ecn": 0}
+    rule = own_rule("sticky", "", "", Path("sticky.c")).rule(options)
+    assert rule
+    assert rule.compares_queues
+    blind = own_rule("sticky", "", "", Path("sticky.c"), compares_queues=False).rule(options)
+    assert blind
+    assert not blind.compares_queues
 
 
 def test_ecmp_marks_by_the_data_planes_own_hash():

@@ -7,6 +7,7 @@ import pytest
 
 from weft.daemons.core.actions import Note
 from weft.daemons.core.contract import Measured
+from weft.daemons.proxy import daemon
 from weft.daemons.proxy import routing as proxy
 from weft.daemons.proxy.daemon import BURST_S
 from weft.daemons.routing.path_tables import tabulate
@@ -323,6 +324,13 @@ def test_what_is_not_used_is_forgotten_and_asked_no_more():
     sent = simulator.status(0)["probes_sent"]
     simulator.run_for(5)
     assert simulator.status(0)["probes_sent"] == sent
+
+
+def test_only_so_many_destinations_have_paths_of_their_own(monkeypatch):
+    monkeypatch.setattr(daemon, "MOST_DESTINATIONS", 3)
+    simulator = converge(DCELL)
+    use(simulator, [(0, dst) for dst in range(4, 20)], 0.5)
+    assert len(simulator.status(0)["destinations"]) == 3
 
 
 def test_questions_are_limited():

@@ -1,14 +1,17 @@
+import networkx as nx
+import numpy as np
 import pytest
 
 from weft.daemons.control.hello import Neighbourhood
 from weft.daemons.control.link_state import Database
-from weft.daemons.core import wire
+from weft.daemons.core import registry, wire
 from weft.daemons.core.actions import Hop, SetRoute
 from weft.daemons.core.node_config import routers
 from weft.daemons.shortest_paths.daemon import Bfs
 from weft.daemons.simulator.simulator import Simulator
 from weft.topologies import build
 from weft.topologies.core.address import Prefix
+from weft.topologies.core.failures import fail_links
 
 DCELL = build("dcell:n=4,k=1")
 HOST = Prefix(10 << 24 | 9, 32)
@@ -18,6 +21,16 @@ def converge(topology, spec="bfs"):
     simulator = Simulator(topology, spec)
     simulator.run_until_converged()
     return simulator
+
+
+def test_the_path_is_as_short_as_any_and_there_is_none_to_what_is_cut_off():
+    cut = fail_links(DCELL, np.flatnonzero((DCELL.links[:, [0, 2]] == 19).any(axis=1)))
+    scheme, options = registry.checked(DCELL, "bfs")
+    lengths = nx.single_source_shortest_path_length(nx.Graph(dict(cut.adjacency)), 0)
+    for dst in range(1, 19):
+        (path,) = scheme.path(cut, options, 0, dst)
+        assert len(path.nodes) == lengths[dst] + 1
+    assert scheme.path(cut, options, 0, 19) == []
 
 
 def total(simulator, key):

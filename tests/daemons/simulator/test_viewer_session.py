@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from weft.daemons.routing import shortest
+from weft.daemons.simulator.flows import Flows
 from weft.daemons.simulator.viewer_session import ALL, HIDDEN, URGENT, ViewerSession
 from weft.topologies import build
 from weft.topologies.core.failures import fail_links
@@ -33,6 +34,15 @@ def events_of_kind(rows, kind):
 
 def lost_pairs(rows):
     return [row["lost"] for row in events_of_kind(rows, "pairs")]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_where_daemons_look_at_flows_each_host_sends_one_to_another(seed, monkeypatch):
+    begun = []
+    monkeypatch.setattr(Flows, "begin", lambda flows, src, dst: begun.append((src, dst)))
+    events(ViewerSession(build("clos:n=3,r=3,m=3"), "dar", Random(seed)), 2_000_000)
+    assert [src for src, _ in begun] == list(range(9))
+    assert all(src != dst for src, dst in begun)
 
 
 def test_pairs_are_lost_while_a_link_is_silent():

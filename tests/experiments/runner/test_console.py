@@ -6,9 +6,11 @@ import io
 import json
 
 import pytest
+from quick import EXPERIMENT
 
 from weft.experiments.cli.virtual_up import boot_progress
 from weft.experiments.runner import console
+from weft.experiments.runner.failures import RunFailure
 from weft.testbed.linux import clock
 from weft.testbed.linux.clock import wait_until
 
@@ -67,6 +69,15 @@ def test_work_that_ended_in_time_says_nothing(times, lines, monkeypatch):
     with console.stages("checking", "check star") as tell:
         tell("a kernel boots")
     assert lines == []
+
+
+@pytest.mark.parametrize("runs", [1, 2])
+def test_a_failure_is_told_at_once_unless_it_is_that_of_the_only_run(lines, runs):
+    (run,) = EXPERIMENT.runs({"size": "1", "scheme": "dr"}, seeds=1)
+    with console.Bar("quick", runs, ticking=False) as bar:
+        bar.ended(run, RunFailure("no", ""))
+    told = [line for line in lines if "failed" in line]
+    assert told == ([f"quick: {run} failed: no"] if runs > 1 else [])
 
 
 def test_only_the_newest_times_are_kept(times, monkeypatch):

@@ -271,3 +271,8 @@ def test_two_experiments_of_one_name_are_refused(package):
     with pytest.raises(ValueError, match="there are several experiments called hop_length"):
         definition.names()
     assert definition.find("hop_length").source.startswith("CCRDN")
+
+
+def test_the_module_of_an_experiment_is_there_unless_another_package_has_it():
+    assert definition.module_of("one_failure").EXPERIMENT.name == "one_failure"
+    assert definition.module_of("quick") is None

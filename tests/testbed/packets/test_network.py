@@ -358,16 +358,15 @@ def test_senders_wait_for_room(compiled: Path, resume_bytes: int) -> None:
 
 @pytest.mark.parametrize("kind", RULES)
 def test_rules_choose_differently_under_load(compiled: Path, kind: str) -> None:
-    """Make sure that the comparison covers full queues and each rule's memory."""
+    """Make sure that the comparison covers full queues of both kinds, and each rule's memory."""
     messages = [(0, host, (2 * host + 6) % 16, 150_000) for host in range(16) if host != 10]
-    in_python, in_c = run_both("fattree:k=4", kind, messages, 11, 72_000, compiled)
+
+    def both(rule: str) -> tuple[Outcome, Outcome]:
+        return run_both("fattree:k=4", rule, messages, 11, 72_000, compiled, first=True)
+
+    in_python, in_c = both(kind)
     assert in_python == in_c
-    others = [
-        run_both("fattree:k=4", other, messages, 11, 72_000, compiled)[1]
-        for other in RULES
-        if other != kind
-    ]
-    assert in_c not in others
+    assert in_c not in [both(other)[1] for other in RULES if other != kind]
 
 
 def test_a_rule_that_simulated_switches_lack_is_refused() -> None:
@@ -474,6 +473,30 @@ def test_headers_are_lost_and_data_is_trimmed_alike(compiled: Path, first: bool)
     assert trimmed > 100
     assert headers_lost > 10
     assert sum(host.timeouts for host in in_c.hosts) > 0
+
+
+def test_a_link_that_comes_back_carries_new_data_at_once(compiled: Path) -> None:
+    """Let a link fail while packets wait that were sent again, and carry another message later."""
+    topology = build("star:n=41")
+    link = PacketLink(
+        rate_bps=RATE_BPS,
+        delay_ns=1_000,
+        trim_bytes=12_000,
+        header_bytes=72_000,
+        retransmissions_first=1,
+    )
+    parameters = Parameters(rate_bps=RATE_BPS, timeout_ns=10**9)
+    hops = packets.shortest(topology, SPRAY)
+    network = PacketNetwork(topology, link, parameters, hops, 1, path=compiled)
+    for src in range(1, 40):
+        network.send(0, src, 0, src, 20_000)
+    network.run_until(30_000)
+    network.fail(topology.links[:1])
+    network.run_until(10**6)
+    network.fail(topology.links[:1], failed=False)
+    network.send(10**6, 40, 0, 40, 1_000)
+    network.run_until(2 * 10**6)
+    assert 40 in [event.flow for _, event in network.delivered]
 
 
 def network_of(topology: Topology, next_hops: NextHops) -> PacketNetwork:

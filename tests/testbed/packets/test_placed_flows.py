@@ -11,7 +11,7 @@ import pytest
 from weft.daemons.core import registry
 from weft.daemons.core.actions import SetFlowPort
 from weft.testbed.packets import control_plane
-from weft.testbed.packets.network import PacketLink, PacketNetwork, shortest
+from weft.testbed.packets.network import PacketLink, PacketNetwork, TcpParameters, shortest
 from weft.testbed.packets.simulation import PacketFlows, Simulation
 from weft.testbed.packets.switching import Switching
 from weft.testbed.packets.transport import ALL, transport
@@ -199,17 +199,34 @@ def test_a_flow_rests_after_a_move_and_a_report(monkeypatch: pytest.MonkeyPatch)
     assert max(node for node, _ in reported) >= 12 + 3  # a spine
 
 
-@pytest.mark.parametrize("elephant_kb", [0, 20])
+@pytest.mark.parametrize(
+    ("elephant_kb", "followed"), [(0, {0, 1}), (20, {1}), (184, {1}), (185, set())]
+)
 def test_a_flow_is_followed_once_it_has_sent_enough(
-    elephant_kb: int, monkeypatch: pytest.MonkeyPatch
+    elephant_kb: int, followed: set[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = [(0, 2, 10 * PAYLOAD), (1, 4, 20 * PAYLOAD)]
+    """Send 10 packets of 1472 bytes, and 125, which are 184 kB."""
+    rows = [(0, 2, 10 * PAYLOAD), (1, 4, 125 * PAYLOAD)]
     spec = options(elephant_kb=elephant_kb)
     watched = Watched("clos:n=2,r=3,m=2", spec, rows, monkeypatch)
-    watched.run(0.0005)
+    watched.run(0.002)
     table = watched.simulation.network.table(watched.simulation.topology.servers, 10**12)
-    # 14 packets of 1472 bytes are 20 kB
-    assert {row.message for row in table} == ({0, 1} if elephant_kb == 0 else {1})
+    assert {row.message for row in table} == followed
+
+
+def test_a_rest_ends_with_its_last_nanosecond(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let packets of two flows join a spine's long queue every 12,112 ns; rest for 125 of these."""
+    rest_us = 125 * FULL_NS // 1000
+    rows = [(0, 4, 3000 * PAYLOAD), (2, 4, 3000 * PAYLOAD)]
+    watched = Watched("clos:n=2,r=3,m=1", options(rest_us=rest_us, p=2), rows, monkeypatch)
+    watched.run(0.002)
+    spine = watched.simulation.topology.nodes - 1
+    for flow in (0, 1):
+        called = ("queue", spine, flow)
+        first, second = (
+            at for at, kind, node, what in watched.log if (kind, node, what[0]) == called
+        )
+        assert second - first == 1000 * rest_us
 
 
 def test_a_daemon_reads_its_table_once_a_period(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,6 +291,38 @@ def test_flows_to_one_host_begin_where_the_others_were_placed(key: str) -> None:
     net.send(20_100_000, 0, 2, 2, PAYLOAD)
     net.run_until(21_000_000)
     assert {row.message: row.port - first for row in net.table(leaf, 10**9)} == {2: 2}
+
+
+def test_a_flow_is_forgotten_once_its_silence_is_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched("clos:n=2,r=3,m=2", options(), [(0, 2, PAYLOAD)], monkeypatch)
+    watched.run(0.002)
+    net, leaf = watched.simulation.network, watched.simulation.topology.servers
+    (row,) = net.table(leaf, 10**12)
+    silence_ns = 2_000_000 - row.last_ns
+    assert len(net.table(leaf, silence_ns)) == 1
+    assert not net.table(leaf, silence_ns - 1)
+
+
+def test_a_packet_that_is_sent_again_shows_where_its_flow_comes_from() -> None:
+    """Let the only packet of a flow get lost behind the last leaf, and come again by spine 1."""
+    topology = build("clos:n=2,r=2,m=2")
+    scheme, values = registry.checked(topology, options(start="modulo"))
+    rule = scheme.rule(values)
+    assert rule
+    link = PacketLink(rate_bps=Gbps, queue_packets=1000)
+    tcp = TcpParameters(jiffy_ns=10**6, rto_min_ns=10**7, frame_bytes=FRAME, one_message=1)
+    net = PacketNetwork(topology, link, tcp, shortest(topology, rule), 1)
+    first_leaf, last_leaf = topology.servers, topology.servers + 1
+    net.fail(topology.links[[topology.link("h2-e1")]])
+    net.send(0, 0, 2, 0, PAYLOAD)
+    comes_from = []
+    for spine in (0, 1):
+        port = int(net.ports.first[first_leaf]) + 2 + spine
+        net.place(first_leaf, 0, port, with_destination=False)
+        net.run_until((1 + 100 * spine) * 1_000_000)
+        (row,) = net.table(last_leaf, 10**12)
+        comes_from.append(topology.naming.name(int(net.ports.node[row.port])))
+    assert comes_from == ["c0", "c1"]
 
 
 def test_silent_flows_are_forgotten_and_their_destination_with_them(

@@ -340,6 +340,12 @@ def test_flows_come_from_a_file(tmp_path: Path) -> None:
     assert {len(values) for values in columns.values()} == {2}
 
 
+def test_flows_are_counted_in_whole_numbers_that_a_float_has() -> None:
+    assert PacketFlows.of([(0, 1, 2**53)]).size_bytes.tolist() == [2**53]
+    with pytest.raises(ValueError, match=r"^flow 1: hosts and bytes are whole .* up to 2\^53$"):
+        PacketFlows.of([(0, 1, 1), (0, 1, 2**53 + 2)])
+
+
 def test_columns_are_of_flows_alone() -> None:
     """Let there be as many flows as hosts, and one that does not begin in time."""
     rows = [(0, 1, 1_000, 9.0), *((host, (host + 1) % 4, 5_000) for host in (1, 2, 3))]

@@ -154,6 +154,22 @@ def test_marks_keep_a_queue_short(ecn: int, compiled: Path) -> None:
     assert max(event.at_ns for _, event in net.delivered) < 1.05 * 4 * ideal_ns(10_000_000)
 
 
+@pytest.mark.parametrize("mark_packets", [1, 3, 5])
+def test_a_packet_is_marked_that_finds_as_many_waiting_as_the_mark(
+    mark_packets: int, compiled: Path
+) -> None:
+    """Send seven packets at once to a link that carries the first when the last arrives.
+
+    Packet i finds i - 1 waiting.
+    """
+    slow = build("star:n=3").link("h0-r0")
+    options = {"ecn": CLASSIC_ECN, "mark_packets": mark_packets, "one_message": True}
+    net = network("star:n=3", compiled, slow_link=slow, **options)
+    net.send(0, 1, 0, 0, 7 * PAYLOAD_BYTES)
+    net.run_until(SECOND_NS)
+    assert sum(port.marked for port in net.port_counters()) == 6 - mark_packets
+
+
 def random_layers(spec: str, number: int) -> packets.NextHops:
     """Return hops of shortest paths, and of `number` random parts of the links."""
     topology = build(spec)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from weft.testbed.plan.network_plan import NetworkPlan
+from weft.testbed.plan.network_plan import SEED_SYSCTL, NetworkPlan, ifb_of
 from weft.testbed.runs.run import RunRecord
 from weft.topologies import build
 from weft.topologies.core.link import LinkSpec, Mbps
@@ -46,6 +46,45 @@ def test_a_port_is_shaped_before_it_is_set_up(spec, link):
             assert words[words.index("dev") + 1] not in up
     assert made == len(up) - 1 == 2 * len(build(spec).links)  # and the loopback
     assert shaped >= made
+    servers = range(build(spec).servers)
+    of_servers = sum(len(plan_of(spec).ends[server]) for server in servers)
+    assert sum("ethtool" in words for words in commands) == (of_servers if link else 0)
+
+
+@pytest.mark.parametrize("spec", ["dcell:n=3,k=1", "bcube:n=2,k=1", "fattree:k=4"])
+def test_devices_have_numbers_of_their_own_in_the_range_of_their_run(spec):
+    plan = replace(plan_of(spec), run=RunRecord("demo", 3, Path("/run/weft/demo")))
+    ends = [end for ports in plan.ends for end in ports.values()]
+    numbers = [device.ifindex for end in ends for device in (end, ifb_of(end))]
+    numbers += [plan.bridge_index(node) for node in crossbars(plan)]
+    assert len(set(numbers)) == len(numbers)
+    assert {number >> 16 for number in numbers} == {3}
+
+
+def crossbars(plan: NetworkPlan) -> list[int]:
+    return [node for node in range(plan.topology.nodes) if plan.topology.is_crossbar(node)]
+
+
+def test_a_crossbars_links_are_made_in_its_namespace():
+    plan = plan_of("dcell:n=3,k=1")
+    near_nodes = [
+        plan.orientation(link)[0] for link in plan.links if plan.topology.level[link] == 0
+    ]
+    assert sorted(near_nodes) == sorted(3 * crossbars(plan))
+
+
+def test_servers_or_switches_are_routers():
+    assert plan_of("dcell:n=3,k=1").routers == list(range(12))
+    assert plan_of("fattree:k=4").routers == list(range(16, 36))
+
+
+def test_switches_with_seeds_hash_by_seeds_of_their_own():
+    plan = plan_of("fattree:k=4")
+    for seeded in (False, True):
+        of_run = replace(plan, seeded=seeded)
+        seeds = [of_run.sysctls(node).get(SEED_SYSCTL) for node in of_run.routers]
+        assert len(set(seeds)) == (20 if seeded else 1)
+        assert (None in seeds) is not seeded
 
 
 @pytest.mark.parametrize("bridge_filter", [True, False])
@@ -57,11 +96,7 @@ def test_what_passes_a_crossbar_passes_no_packet_filter(bridge_filter):
         bridge_filter=bridge_filter,
     )
     lines = [line for line in plan.text() if "bridge-nf" in line]
-    named = [
-        plan.namespace(node)
-        for node in range(plan.topology.nodes)
-        if plan.topology.is_crossbar(node)
-    ]
+    named = [plan.namespace(node) for node in crossbars(plan)]
     setting = "sysctl -w net.bridge.bridge-nf-call-iptables=0"
     assert lines == ([f"ip netns exec {name} {setting}" for name in named] if bridge_filter else [])
 

@@ -5,6 +5,7 @@ import pytest
 from weft.daemons.core import registry
 from weft.daemons.core.capabilities import FlowRewrite
 from weft.daemons.fatpaths.scheme import Trigger
+from weft.testbed.plan import plane_selection
 from weft.testbed.plan.plane_selection import check_scheme, has_daemons, is_static, planes
 from weft.topologies import build
 from weft.topologies.core.link import LinkSpec, Mbps
@@ -143,4 +144,5 @@ def test_more_routes_than_the_data_plane_holds_are_refused_before_daemons_are_co
     ):
         planes(large, "fatpaths:layers=9", None)
     planes(large, "fatpaths:layers=8", None)
+    monkeypatch.setattr(plane_selection, "MOST_ROUTES", 1_142_440 // 10)
     planes(large, "ecmp", None)

@@ -74,6 +74,15 @@ def test_no_module_comes_from_the_current_folder_whatever_that_is(hostile, packa
     assert done.startswith(f"{Path(os.__file__).with_stem(NAME)} [] {hostile} ")
 
 
+@pytest.mark.parametrize("packages", [False, True])
+def test_packages_are_found_where_they_are_asked_for(hostile, packages):
+    (hostile / f"{OWN}.py").write_text("import importlib.util as u; print(u.find_spec('numpy'))")
+    argv = isolated_python.command(OWN, packages=packages, search=[hostile])
+    environment = isolated_python.environment()
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=True).stdout
+    assert (done == "None\n") is not packages
+
+
 def test_weft_is_this_one(hostile):
     """Also where another is installed."""
     (hostile / f"{OWN}.py").write_text("import weft.testbed; print(weft.testbed.__file__)")
