@@ -155,18 +155,19 @@ def revisions(engine: str, parameters: Mapping[str, Scalar]) -> int:
 
 
 def changes_tcp(engine: str, parameters: Mapping[str, Scalar]) -> bool:
-    """Return whether simulated TCP has small queues now, or whether its flows leave dead layers.
+    """Return whether simulated TCP has small queues now, or whether flows leave dead layers now.
 
-    Once its hosts let a whole window wait, unless they were told otherwise, and a flow that lost
-    its first packet in a new layer stayed there.
+    Once simulated hosts let a whole window wait, unless they were told otherwise, and a flow that
+    lost its first packet in a new layer stayed there.
     """
     text = str(parameters.get("transport", "tcp"))
     parsed = transport(text)
-    if engine != "packet" or parsed.name != "tcp":
+    if engine not in ("packet", "kernel") or parsed.name != "tcp":
         return False
     scheme = str(parameters.get("scheme", parameters.get("routing", "ecmp")))
     in_layers = parse(scheme)[0] in ("layers", "fatpaths")
-    return in_layers or (parsed.small_queues == 1 and "small_queues" not in text)
+    waits_less = engine == "packet" and parsed.small_queues == 1 and "small_queues" not in text
+    return in_layers or waits_less
 
 
 def check_nodes(run: Run, topology: Topology) -> None:
