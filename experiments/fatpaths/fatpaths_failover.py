@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from weft.experiments.engines import common_parameters as common
-from weft.experiments.fatpaths import layered_network
 from weft.experiments.fatpaths.fatpaths_fct import EXPERIMENT as FCT
 from weft.experiments.fatpaths.fatpaths_fct import RANDOM, looks
 from weft.experiments.report.panels import Bars
@@ -38,7 +37,6 @@ EXPERIMENT = replace(
         ).over("none", "link", "silent-link"),
     },
     version=1,
-    revised=layered_network.moves_by_cuts,
     seeds=3,
     takes_s=None,
     plot=Bars(
