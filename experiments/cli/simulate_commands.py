@@ -43,7 +43,7 @@ def add_commands(commands: Commands) -> None:
     parser.add_argument(
         "--transport",
         default="tcp",
-        help="tcp, tcp:control=cubic,small_queues=1, ndp, plain:rate_mbps=5000, ...; default: tcp",
+        help="tcp, tcp:control=cubic, ndp, plain:rate_mbps=5000, ...; default: tcp",
     )
     parser.add_argument(
         "--flow-control",

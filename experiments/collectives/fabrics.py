@@ -593,6 +593,7 @@ EXPERIMENT = Experiment(
     compared=("topology", "scheme"),
     goes_together=is_sensible,
     seeds=3,
+    revised=transports.changes_tcp,
     measure=measure,
     predict=bounds,
     plot=draw,

@@ -14,7 +14,7 @@ from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.arrays import Floats
 from weft.experiments.engines.kernel_run import running
 from weft.experiments.engines.workloads import PATTERNS, pairs
-from weft.experiments.fatpaths.transports import TRANSPORT, hashes_flows, total
+from weft.experiments.fatpaths.transports import TRANSPORT, revisions, total
 from weft.experiments.report.claims import Sweep, Where
 from weft.experiments.report.panels import Bars, Curves, Stack, cumulative
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
@@ -157,7 +157,7 @@ CHAINS: tuple[Where, ...] = (
 )
 BOTH_ENGINES: tuple[Where, ...] = (
     {"transport": MODELS, "engine": "kernel", "clock": "virtual"},
-    {"transport": (*MODELS, "tcp:control=cubic"), "engine": "packet"},
+    {"transport": (*MODELS, "tcp:control=cubic,small_queues=0"), "engine": "packet"},
 )
 SWEEPS = (
     Sweep("flow_completion", {**LARGE, **BY_FLOW}),
@@ -195,7 +195,7 @@ EXPERIMENT = Experiment(
     columns=columns.FLOW_COMPLETION,
     clock="virtual",
     seeds=5,
-    revised=hashes_flows,
+    revised=revisions,
     measure=measure,
     plot=Stack(
         Bars(

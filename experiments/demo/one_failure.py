@@ -16,7 +16,7 @@ from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines import reachability
 from weft.experiments.engines.kernel_run import measured
 from weft.experiments.engines.routes import some_pairs
-from weft.experiments.fatpaths.transports import hashes_flows
+from weft.experiments.fatpaths.transports import revisions
 from weft.experiments.runner.definition import Experiment, Result, Row, Run
 from weft.experiments.runner.parameters import Word
 from weft.testbed.measure.ping import ping
@@ -77,7 +77,7 @@ EXPERIMENT = Experiment(
     columns=columns.ONE_FAILURE,
     seeds=1,
     version=2,
-    revised=hashes_flows,
+    revised=revisions,
     measure=measure,
     plot=proxy_failover.FIGURE,
     check=check,

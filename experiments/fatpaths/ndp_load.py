@@ -138,7 +138,7 @@ EXPERIMENT = Experiment(
     },
     columns=columns.LOAD,
     version=4,  # 1 Gbit/s, TCP's least timeout of 10 ms
-    revised=transports.hashes_flows,
+    revised=transports.revisions,
     seeds=5,
     takes_s=400,
     measure=measure,

@@ -148,6 +148,27 @@ def hashes_flows(engine: str, parameters: Mapping[str, Scalar]) -> bool:
     return engine == "packet" and parse(str(scheme))[0] in HASHING
 
 
+def revisions(engine: str, parameters: Mapping[str, Scalar]) -> int:
+    """Return how often the results of a cell have changed within its experiment's version."""
+    return hashes_flows(engine, parameters) + changes_tcp(engine, parameters)
+
+
+def changes_tcp(engine: str, parameters: Mapping[str, Scalar]) -> bool:
+    """Return whether simulated TCP has small queues now, or whether flows leave dead layers now.
+
+    Once simulated hosts let a whole window wait, unless they were told otherwise, and a flow that
+    lost its first packet in a new layer stayed there.
+    """
+    text = str(parameters.get("transport", "tcp"))
+    parsed = transport(text)
+    if engine not in ("packet", "kernel") or parsed.name != "tcp":
+        return False
+    scheme = str(parameters.get("scheme", parameters.get("routing", "ecmp")))
+    in_layers = parse(scheme)[0] in ("layers", "fatpaths")
+    waits_less = engine == "packet" and parsed.small_queues == 1 and "small_queues" not in text
+    return in_layers or waits_less
+
+
 def check(run: Run) -> None:
     """Raise ValueError unless the engine of `run` can carry its transport."""
     parsed = transport_of(run)
@@ -159,7 +180,8 @@ def check(run: Run) -> None:
         )
     if run.engine == "packet":
         check_simulated(parsed)
-    for name, simulated in (("retransmissions", "first"), ("recovery", "reno")):
+    only_simulated = (("retransmissions", "first"), ("recovery", "reno"), ("small_queues", 0))
+    for name, simulated in only_simulated:
         if run.engine == "kernel" and getattr(parsed, name) == simulated:
             raise ValueError(f"{run.experiment}: {name}={simulated} needs --engine packet")
     if run.engine == "kernel" and parsed.name == "tcp":
@@ -377,7 +399,7 @@ def by_tcp(run: Run, network: Any, loads: Sequence[Load], how: Carriage) -> Tran
 TRANSPORT = Spec(
     "what carries the flows",
     form="ndp, ndp:window=8,retransmissions=first,choice=reps, tcp, "
-    "tcp:control=reno,start=first,recovery=reno",
+    "tcp:control=reno,start=first,recovery=reno, tcp:small_queues=0",
     check=transport,
 )
 HEADER_PACKETS = Integer("headers that wait at a port", unit="packets", least=1, most=10**6)

@@ -21,7 +21,7 @@ Under a word no switch notices a failure.  On the engine `packet` TCP and switch
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -37,7 +37,7 @@ from weft.experiments.fatpaths.layered_network import ECN_PACKETS
 from weft.experiments.flow_labels import columns, maps
 from weft.experiments.report.claims import Sweep, Where
 from weft.experiments.runner.definition import Experiment, Result, Row, Run
-from weft.experiments.runner.parameters import Integer, Spec
+from weft.experiments.runner.parameters import Integer, Scalar, Spec
 from weft.testbed.data_plane import layer_program, marks
 from weft.testbed.data_plane.data_plane import DataPlane, program_of
 from weft.testbed.linux import clock
@@ -286,7 +286,7 @@ def simulation(run: Run, size_bytes: int) -> Simulation:
         topology,
         simulated_scheme(run),
         PacketFlows.of((src, dst, size_bytes) for src, dst in pairs_of(run, topology)),
-        transport("tcp:control=dctcp,small_queues=1"),
+        transport("tcp:control=dctcp"),
         [common.link(run)] * len(topology.links),
         Switching(),
         1 + run.seed,
@@ -349,6 +349,12 @@ def check(run: Run) -> None:
     common.check_delay(run)
 
 
+def revisions(engine: str, parameters: Mapping[str, Scalar]) -> int:
+    """Return how often results of simulated flows have changed: those of all, and in layers."""
+    name = parse(str(parameters["way"]))[0]
+    return (engine == "packet") + (name in (*BY_CUTS, "fatpaths"))
+
+
 def is_compared(run: Run) -> bool:
     """Return True for several numbers of rounds of PLB alone."""
     return run.text("way") == "plb" or run.integer("plb_rounds") == LINUX_ROUNDS
@@ -364,6 +370,7 @@ SMALL_FABRICS = (
     *("clos:n=4,r=4,m=4", "hyperx:l=2,s=3,p=2", "polarfly:q=3,p=2"),
     *(SLIMFLY, JELLYFISH),
 )
+BY_CUTS = ("layers", "in-trees")
 BY_LAYERS = ("layers", "gaps", "flowcut", "presto")
 BY_PATHS = ("ports", "letflow", "ugal", *BY_LAYERS)
 WORST_WAYS = ("ports", "ugal", "layers", "flowcut")
@@ -394,7 +401,7 @@ EXPERIMENT = Experiment(
     "silently, by how they choose paths?",
     source="PLB, SIGCOMM 2022; PRR, SIGCOMM 2023; FatPaths, section V; Linux",
     engines=("kernel", "packet"),
-    revised=lambda engine, _: engine == "packet",
+    revised=revisions,
     axes={
         "topology": common.TOPOLOGY.over("clos:n=4,r=4,m=4", "hyperx:l=2,s=3,p=2"),
         "way": Spec(

@@ -146,9 +146,9 @@ def every_cell(run: Run) -> bool:
     return True
 
 
-def no_cell(engine: str, parameters: Mapping[str, Scalar]) -> bool:
-    """Return False: the version is that of all cells."""
-    return False
+def no_cell(engine: str, parameters: Mapping[str, Scalar]) -> int:
+    """Return 0: the version is that of all cells."""
+    return 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,8 +172,8 @@ class Experiment:
         after the measurement, outside the virtual clock.
     plot: draws rows on an empty figure.
     version: increased when earlier rows no longer answer the question.
-    revised: (engine, parameters) -> True for the cells of which alone this holds; their version is
-        one higher.
+    revised: (engine, parameters) -> how often this held of that cell and not of all; its version is
+        so much higher.
     clock: of the kernel engine by default: virtual, or real if the machine itself is measured.
     takes_s: time of the default sweep by that clock on two cores; None if it was never measured.
     always_measures: measure stored runs again, as a demonstration does.
@@ -195,7 +195,7 @@ class Experiment:
     predict: Callable[[Run], Mapping[str, Value]] = nothing_predicted
     must_hold: tuple[str, ...] = ()
     version: int = 1
-    revised: Callable[[str, Mapping[str, Scalar]], bool] = no_cell
+    revised: Callable[[str, Mapping[str, Scalar]], int] = no_cell
     clock: str = "virtual"
     takes_s: float | None = None
     always_measures: bool = False

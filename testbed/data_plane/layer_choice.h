@@ -12,6 +12,7 @@
 #define MARKS_SHIFT 4
 #define FADE_SHIFT 3
 #define ALL_MARKED (1 << 16)
+#define MOST_WINDOW (1 << 30) /* bytes that may be on the way, RFC 7323 */
 
 static __always_inline __u32 *marks_of(void *context, __u32 layer);
 
@@ -39,8 +40,8 @@ struct flow {
 	__u32 known;	 /* 1: the sequence numbers below are set */
 	__u32 next_seq;	 /* after the highest that was sent */
 	__u32 acked;	 /* the highest acknowledgement that came */
-	__u32 recover;	 /* a retransmission before this belongs to a cut that was answered */
-	__u32 again_seq; /* first retransmission of that cut */
+	__u32 recover;	 /* next_seq at the last cut, as Linux' high_seq */
+	__u32 again_seq; /* the newest retransmission */
 	__u32 round_end;
 	__u32 acks;   /* in this round */
 	__u32 echoes; /* in this round */
@@ -68,21 +69,21 @@ static __always_inline int shows_cut(struct flow *flow, __u32 seq, __u32 end, in
 		return 0;
 	}
 	if (comes_before(seq, flow->next_seq)) {
-		if (seq == flow->again_seq) {
-			cut = 1;
-			flow->recover = flow->next_seq;
-		} else if (!comes_before(seq, flow->recover)) {
-			flow->again_seq = seq;
-			if (end != flow->next_seq) { /* not a tail-loss probe */
-				cut = 1;
-				flow->recover = flow->next_seq;
-			}
-		}
+		if (!comes_before(seq, flow->recover)) /* the newest, once: a tail-loss probe */
+			cut |= end != flow->next_seq || seq == flow->again_seq;
+		else if (comes_before(flow->again_seq, flow->recover))
+			cut |= !comes_before(flow->again_seq, seq);
+		flow->again_seq = seq;
+	} else if (reduced && flow->recover != flow->next_seq) {
+		flow->again_seq = flow->next_seq - MOST_WINDOW; /* none yet */
 	}
+	/* this packet goes by the new layer, and may be lost there */
+	if (cut)
+		flow->recover = flow->next_seq;
 	if (comes_before(flow->next_seq, end))
 		flow->next_seq = end;
-	if (reduced)
-		flow->recover = flow->next_seq;
+	if (flow->next_seq - flow->recover > MOST_WINDOW)
+		flow->recover = flow->next_seq - MOST_WINDOW;
 	return cut;
 }
 

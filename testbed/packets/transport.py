@@ -69,7 +69,7 @@ class Transport(NamedTuple):
     start: of tcp: a flow's first layer, `first` or `random`.
     recovery: of simulated tcp: `rack` as in Linux, or `reno` as in RFC 5681.
     small_queues: of simulated tcp: 1 if few packets of a flow wait in its host's queue, as in
-        Linux; 0 if a whole window does.
+        Linux; 0 if a whole window does, as in RFC 5681 and by default with recovery=reno.
     rate_mbps: of plain: of a host; 0: of its link.
     skip_us: of plain: time from which on receivers count what arrives.
     go_back_ns: of plain: a receiver drops packets that come early, and its host hears of it so much
@@ -84,7 +84,7 @@ class Transport(NamedTuple):
     control: str = "reno"
     start: str = "random"
     recovery: str = "rack"
-    small_queues: int = 0
+    small_queues: int = 1
     rate_mbps: int = 0
     skip_us: int = 0
     go_back_ns: int = 0
@@ -169,6 +169,8 @@ def transport(text: str, names: Collection[str] = ACKNOWLEDGED) -> Transport:
     for key in values.keys() & NUMBERS.keys():
         least, most = NUMBERS[key]
         values[key] = integer(name, key, settings[key], least=least, most=most)
+    if values.get("recovery") == "reno":
+        values.setdefault("small_queues", 0)
     return Transport(name, **values)
 
 

@@ -5,9 +5,11 @@ flowlet ends at one of these events, or when an ICMP error reports a broken path
 
     gap   a silence longer than gap_us, as in LetFlow
     cut   TCP cuts its window (section VIII-A1): a packet with CWR, or a retransmission.
-          Retransmissions of packets sent before a cut belong to it, but a second retransmission of
-          the first packet of a recovery is another cut.  The first retransmission of the newest
-          packet is a tail-loss probe (RFC 8985, section 7), which cuts no window.
+          Retransmissions of packets sent before a cut belong to it, as before Linux' high_seq and
+          RFC 6582's recover.  The packet with CWR itself was sent after.  A recovery sends packets
+          again in order: one at or before the last that was sent again shows that a retransmission
+          was lost, which is another cut (RFC 5681, section 4.3).  The first retransmission of the
+          newest packet is a tail-loss probe (RFC 8985, section 7), which cuts no window.
     drained  all that the flow has sent is acknowledged (Flowcut), so that no packet of it can be
           overtaken by the next one
     bytes  the flow has sent a cell of cell_kb (Presto); a packet that is too long for the rest of a
@@ -30,6 +32,7 @@ from enum import IntEnum
 from weft.daemons.routing.selection import WORD, another, below
 
 MARKS_SHIFT, FADE_SHIFT, ALL_MARKED = 4, 3, 1 << 16
+MOST_WINDOW = 1 << 30
 
 
 class Start(IntEnum):
@@ -89,20 +92,22 @@ def shows_cut(flow: LayerFlowState, seq: int, end: int, reduced: bool) -> bool:
         flow.next_seq = flow.round_end = end
         flow.recover, flow.acked, flow.again_seq = seq, seq, (seq - 1) & WORD
         return False
-    cut = reduced
-    again = comes_before(seq, flow.next_seq)
-    if again and seq == flow.again_seq:
-        cut = True
-        flow.recover = flow.next_seq
-    elif again and not comes_before(seq, flow.recover):
+    is_repeated = comes_before(seq, flow.next_seq)
+    is_old = is_repeated and comes_before(seq, flow.recover)
+    is_probe = end == flow.next_seq and seq != flow.again_seq
+    was_repeated = comes_before(flow.again_seq, flow.recover)  # since that cut
+    is_lost_again = was_repeated and not comes_before(flow.again_seq, seq)
+    cut = reduced or (is_repeated and (is_lost_again if is_old else not is_probe))
+    if is_repeated:
         flow.again_seq = seq
-        if end != flow.next_seq:
-            cut = True
-            flow.recover = flow.next_seq
+    elif reduced and flow.recover != flow.next_seq:
+        flow.again_seq = (flow.next_seq - MOST_WINDOW) & WORD
+    if cut:
+        flow.recover = flow.next_seq
     if comes_before(flow.next_seq, end):
         flow.next_seq = end
-    if reduced:
-        flow.recover = flow.next_seq
+    if (flow.next_seq - flow.recover) & WORD > MOST_WINDOW:
+        flow.recover = (flow.next_seq - MOST_WINDOW) & WORD
     return cut
 
 

@@ -151,6 +151,75 @@ def test_what_was_sent_before_a_packet_with_cwr_and_is_sent_again_belongs_to_tha
     assert shows_cut(flow, 5000, 6000, False)
 
 
+def flow_with_cwr(base, at):
+    """Return a flow that has sent ten packets of 1000 bytes from `base` on, CWR in number `at`."""
+    flow = LayerFlowState()
+    for number in range(10):
+        told = sent(flow, base + 1000 * number, reduced=number == at)
+        assert told == (number == at)
+    return flow
+
+
+def sent(flow, seq, reduced=False):
+    return shows_cut(flow, seq & 0xFFFFFFFF, (seq + 1000) & 0xFFFFFFFF, reduced)
+
+
+@pytest.mark.parametrize("base", [0, 1 << 31, WRAP])
+def test_a_flow_whose_first_packet_in_its_new_layer_is_lost_moves_again(base):
+    assert sent(flow_with_cwr(base, 4), base + 4000)
+    flow = flow_with_cwr(base, 9)
+    assert [sent(flow, base + 9000) for _ in range(4)] == [False, True, True, True]  # a probe first
+
+
+@pytest.mark.parametrize("base", [0, 1 << 31, WRAP])
+def test_what_was_lost_before_a_cut_moves_its_flow_if_the_new_layer_loses_it_too(base):
+    flow = flow_with_cwr(base, 4)
+    assert [sent(flow, base + 2000) for _ in range(3)] == [False, True, True]
+    flow = flow_with_cwr(base, 4)
+    again = [2000, 3000, 3000, 4000, 9000, 3000]
+    assert [sent(flow, base + seq) for seq in again] == [False, False, True, False, False, True]
+
+
+def test_a_probe_and_a_loss_from_before_the_cut_are_no_cut():
+    flow = flow_with_cwr(0, 4)
+    assert not sent(flow, 9000)
+    assert not sent(flow, 2000)
+    assert sent(flow, 2000)
+
+
+def test_the_cwr_of_a_recovery_forgets_no_retransmission():
+    flow = LayerFlowState()
+    for seq in (0, 1000, 2000):
+        assert not sent(flow, seq)
+    assert sent(flow, 0)
+    assert sent(flow, 3000, reduced=True)
+    assert sent(flow, 0)
+
+
+@pytest.mark.parametrize("gigabytes", [1, 2, 3, 4, 5])
+def test_a_flow_that_lost_nothing_for_gigabytes_shows_its_next_cut(gigabytes):
+    flow, step = LayerFlowState(), 1 << 28
+    for number in range(4 * gigabytes):
+        start = number * step & 0xFFFFFFFF
+        assert not shows_cut(flow, start, (start + step) & 0xFFFFFFFF, False)
+    seq = (4 * gigabytes - 2) * step
+    assert sent(flow, seq)
+    assert not sent(flow, seq + 1000)
+
+
+@given(st.lists(st.tuples(st.integers(0, 8), st.integers(1, 3), st.booleans())), st.integers(1, 8))
+def test_a_packet_that_is_sent_again_and_again_moves_its_flow(history, behind):
+    """Whatever happened before: no flow stays in a dead layer."""
+    flow, end = LayerFlowState(), 0
+    for back, packets, reduced in history:
+        seq = max(0, end - back)
+        shows_cut(flow, seq, seq + packets, reduced and not back)
+        end = max(end, seq + packets)
+    seq = max(0, end - behind)
+    told = [shows_cut(flow, seq, seq + 1, False) for _ in range(6)]
+    assert all(told[3:])
+
+
 def test_a_gap_is_longer_than_the_gap(library):
     flow = FlowInC()
     for idle_ns, is_gap in ((500_000, False), (500_001, True)):
@@ -233,7 +302,7 @@ def test_c_and_python_see_the_same_cuts_and_rounds(library):
                 back = draw.choice([0, 0, 0, 1000, 3000, 7000])
                 seq, size, reduced = (
                     (at - back) & 0xFFFFFFFF,
-                    draw.choice([1, 1000, 2500]),
+                    draw.choice([1, 1000, 2500] * 4 + [1 << 29]),
                     draw.random() < 0.05,
                 )
                 end = (seq + size) & 0xFFFFFFFF

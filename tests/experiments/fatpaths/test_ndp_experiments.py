@@ -28,6 +28,10 @@ def test_transports_are_named():
     assert transport("tcp:recovery=reno").recovery == "reno"
     assert transport("ndp:window=23").window == 23
     assert transport("tcp:control=cubic").control == "cubic"
+    assert transport("tcp").small_queues == transport("tcp:control=cubic").small_queues == 1
+    assert transport("tcp:small_queues=0").small_queues == 0
+    assert transport("tcp:recovery=reno").small_queues == 0
+    assert transport("tcp:recovery=reno,small_queues=1").small_queues == 1
     for wrong in (
         "udp",
         "plain",
@@ -38,6 +42,23 @@ def test_transports_are_named():
     ):
         with pytest.raises(ValueError, match=r"transport|window|parameter|retransmissions"):
             transport(wrong)
+
+
+@pytest.mark.parametrize(("cell", "changes"), [
+    ("packet ecmp tcp", 2),
+    ("packet ecmp tcp:small_queues=1", 1),
+    ("packet ecmp tcp:recovery=reno", 1),
+    ("packet letflow tcp", 1),
+    ("packet letflow tcp:small_queues=0", 0),
+    ("packet fatpaths:trigger=cut tcp:recovery=reno", 1),
+    ("packet ecmp ndp", 1),
+    ("packet fatpaths:trigger=none ndp", 0),
+    ("kernel ecmp tcp", 0),
+    ("kernel layers tcp", 1),
+])  # fmt: skip
+def test_cells_whose_rows_have_changed_have_other_versions(cell, changes):
+    engine, scheme, spec = cell.split()
+    assert transports.revisions(engine, {"scheme": scheme, "transport": spec}) == changes
 
 
 def test_the_ideal_is_that_of_the_busiest_link_of_a_host():

@@ -243,6 +243,20 @@ def test_a_flow_takes_layers_in_turn_after_each_cell(compiled: Path) -> None:
     assert frames_to_spines(net) == [17, 14, 14, 14]
 
 
+def test_no_flow_stays_in_a_dead_layer(compiled: Path) -> None:
+    """Marks move flows from layer 0, by which all acknowledgements go; two of the others are
+    dead."""
+    topology = build(SPINES)
+    dead = [topology.link(name) for name in ("e0-c1", "e0-c2")]
+    net = over_spines(compiled, TcpLayers(trigger=Trigger.CUT), slow_link=4)
+    net.fail(topology.links[dead])
+    for flow in range(12):
+        net.send(0, flow % 4, 4, flow, 3_000_000)
+    net.run_until(200 * SECOND_NS)
+    assert len(net.delivered) == 12
+    assert total(net, "timeouts") > 12
+
+
 def test_flows_of_a_pair_begin_in_layers_in_turn(compiled: Path) -> None:
     net = over_spines(compiled, TcpLayers(start=Start.TURN))
     for flow, (src, dst) in enumerate([*[(0, 4)] * 6, (1, 4), (0, 5)]):
