@@ -33,12 +33,13 @@ WITHOUT_DRAWS = (
     ("fattree:k=4", "ecmp", "tcp"),
     ("fattree:k=4", "lbsp", "tcp:control=cubic"),
     ("fattree:k=4", "dmodk", "tcp:small_queues=1"),
-    ("dcell:n=4,k=1", "pr-gpi", "tcp:control=dctcp"),
+    ("dcell:n=4,k=1", "pr-gpi", "tcp:control=dctcp,small_queues=1"),
     ("bcube:n=4,k=1", "dr", "plain"),
     ("ficonn:n=4,k=2", "tar", "tcp:recovery=reno"),
 )
 WITH_DRAWS = (
     ("fattree:k=4", "drill", "ndp"),
+    ("fattree:k=4", "rr", "tcp"),
     ("fattree:k=4", "rps", "plain"),
     ("fattree:k=4", "letflow", "tcp:control=dctcp"),
     ("clos:n=3,r=4,m=3", "ttc", "tcp"),
@@ -47,6 +48,8 @@ WITH_DRAWS = (
     ("slimfly:q=3,p=2", "fatpaths", "ndp"),
     ("planes:k=2,of=fattree:k=4", "ecmp", "ndp:choice=reps"),
 )
+# Over such links packets arrive in the span of time in which they leave.
+SHORT = LinkSpec(rate_bps=10 * Gbps, queue_packets=100)
 
 
 def outcome(
@@ -56,11 +59,12 @@ def outcome(
     *,
     fault: Fault | None = None,
     link: LinkSpec = LINK,
+    host_link: LinkSpec | None = None,
 ) -> list[Any]:
     """Return all that is seen of a simulation whose nodes have these parts; None: one thread."""
     spec, scheme, transport = case
     topology = build(spec)
-    links = link_specs(topology, link, None, None)
+    links = link_specs(topology, link, host_link, None)
     hosts = simulated_transport(transport)
     simulation = Simulation(
         topology, scheme, flows, hosts, links, Switching(), 7, 10_000, daemons=False
@@ -113,8 +117,9 @@ def test_without_random_draws_threads_run_what_one_thread_runs(case, data) -> No
     topology = build(case[0])
     flows, fault = drawn_flows(data, topology), drawn_fault(data, topology)
     owner = drawn_owner(data, topology, data.draw(st.sampled_from([2, 3, 4])))
-    alone = outcome(case, flows, None, fault=fault)
-    assert outcome(case, flows, owner, fault=fault) == alone
+    near = data.draw(st.sampled_from([None, SHORT]))
+    alone = outcome(case, flows, None, fault=fault, host_link=near)
+    assert outcome(case, flows, owner, fault=fault, host_link=near) == alone
 
 
 @settings(max_examples=12, deadline=None)
@@ -124,8 +129,11 @@ def test_any_parts_give_the_same_results(case, data) -> None:
     topology = build(case[0])
     flows, fault = drawn_flows(data, topology), drawn_fault(data, topology)
     owner = drawn_owner(data, topology, data.draw(st.sampled_from([2, 3, 4])))
-    one = outcome(case, flows, np.zeros(topology.nodes, dtype=np.uint8), fault=fault)
-    assert outcome(case, flows, owner, fault=fault) == one
+    near = data.draw(st.sampled_from([None, SHORT]))
+    one = outcome(
+        case, flows, np.zeros(topology.nodes, dtype=np.uint8), fault=fault, host_link=near
+    )
+    assert outcome(case, flows, owner, fault=fault, host_link=near) == one
 
 
 def test_parts_run_for_a_time_that_the_shortest_packet_takes() -> None:
