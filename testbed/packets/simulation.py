@@ -338,9 +338,7 @@ class Simulation:
         self.by_routes = tables.next_hops is None and not self.control
         if threads is not None:
             check_parts(threads, hosts, passing, tables, daemons=daemons)
-        self.network = self._network(hosts, links, passing, tables, rto_min_us)
-        if threads is not None:
-            self.network.split(parts_of(topology, threads))
+        self.network = self._network(hosts, links, passing, tables, rto_min_us, threads)
 
     def _take(self, flows: PacketFlows, rounds: int) -> None:
         """Take flows over, none of which has begun."""
@@ -361,6 +359,7 @@ class Simulation:
         passing: Switching,
         tables: Forwarding,
         rto_min_us: int,
+        threads: int | None,
     ) -> PacketNetwork:
         frame_bytes, layers = links[0].frame_bytes, tables.layers
         check_seed(self.seed)
@@ -381,9 +380,12 @@ class Simulation:
                 seed=self.seed,
                 planes=self.topology.planes,
             )
-        return PacketNetwork(
+        network = PacketNetwork(
             self.topology, kinds, endpoint, tables.next_hops, self.seed, layers=tables.moves
         )
+        if threads is not None:
+            network.split(parts_of(self.topology, threads))
+        return network
 
     def run(
         self,

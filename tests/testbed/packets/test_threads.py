@@ -147,6 +147,17 @@ def test_parts_run_for_a_time_that_the_shortest_packet_takes() -> None:
         assert others == [one, one]
 
 
+def test_what_ends_at_one_instant_is_told_in_the_order_of_one_thread() -> None:
+    flows = PacketFlows.of((src, (5 * src + 8) % 16, 500) for src in range(16) if src % 4 != 2)
+    for case in (("fattree:k=4", "dmodk", "tcp"), ("dcell:n=4,k=1", "dr", "plain")):
+        topology = build(case[0])
+        alone = outcome(case, flows, None, host_link=SHORT)
+        assert len({event.at_ns for _, event in alone[0]}) < len(alone[0])
+        for seed in range(4):
+            parts = np.random.default_rng(seed).integers(0, 4, topology.nodes).astype(np.uint8)
+            assert outcome(case, flows, parts, host_link=SHORT) == alone
+
+
 def test_nodes_draw_independently() -> None:
     """Spray packets over a Clos: all spines get their share, within five standard deviations."""
     flows = [(src, (src + 4) % 16, 1_000_000) for src in range(16)]
