@@ -29,13 +29,14 @@ from weft.testbed.packets import transport as transports
 from weft.testbed.packets.control_plane import ControlPlane
 from weft.testbed.packets.forwarding import FlowRoutes, Forwarding, check_forwarding, forwarding
 from weft.testbed.packets.network import (
+    ALONE,
     Links,
     PacketLink,
     PacketNetwork,
     StreamParameters,
     TcpParameters,
 )
-from weft.testbed.packets.parts import check_parts, parts_of
+from weft.testbed.packets.parts import parts_of
 from weft.testbed.packets.switching import NONE, Switching, switching
 from weft.testbed.packets.transport import DATAGRAM_BYTES, Transport
 from weft.topologies import build
@@ -291,10 +292,10 @@ def simulate(
     passing = switching(flow_control, links, cut_through=cut_through)
     listed = checked_flows(topology, flows)
     simulation = Simulation(
-        *(topology, scheme, listed, hosts, links, passing, seed, rto_min_us),
-        daemons=daemons,
-        threads=threads,
+        topology, scheme, listed, hosts, links, passing, seed, rto_min_us, daemons=daemons
     )
+    if threads is not None:
+        simulation.split(threads)
     return simulation.run(faults, deadline_s, sampled_s, watch)
 
 
@@ -323,7 +324,6 @@ class Simulation:
         rounds: int = 1,
         paths: FlowPaths | None = None,
         degraded: Collection[int] = (),
-        threads: int | None = None,
     ) -> None:
         frame_bytes = links[0].frame_bytes
         self.topology, self.scheme, self.seed = topology, scheme, seed
@@ -336,9 +336,13 @@ class Simulation:
         self.control = ControlPlane(topology, scheme, links) if daemons else None
         tables = self.control.forwarding if self.control else self._forwarding()
         self.by_routes = tables.next_hops is None and not self.control
-        if threads is not None:
-            check_parts(threads, hosts, passing, tables, daemons=daemons)
-        self.network = self._network(hosts, links, passing, tables, rto_min_us, threads)
+        self.network = self._network(hosts, links, passing, tables, rto_min_us)
+
+    def split(self, threads: int) -> None:
+        """Let threads run parts of the network; ValueError if they cannot."""
+        if self.control:
+            raise ValueError(ALONE)
+        self.network.split(parts_of(self.topology, threads))
 
     def _take(self, flows: PacketFlows, rounds: int) -> None:
         """Take flows over, none of which has begun."""
@@ -359,7 +363,6 @@ class Simulation:
         passing: Switching,
         tables: Forwarding,
         rto_min_us: int,
-        threads: int | None,
     ) -> PacketNetwork:
         frame_bytes, layers = links[0].frame_bytes, tables.layers
         check_seed(self.seed)
@@ -380,12 +383,9 @@ class Simulation:
                 seed=self.seed,
                 planes=self.topology.planes,
             )
-        network = PacketNetwork(
+        return PacketNetwork(
             self.topology, kinds, endpoint, tables.next_hops, self.seed, layers=tables.moves
         )
-        if threads is not None:
-            network.split(parts_of(self.topology, threads))
-        return network
 
     def run(
         self,

@@ -190,30 +190,25 @@ def test_parts_have_as_many_hosts_and_keep_switches_with_their_hosts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "reason"),
+    ("scheme", "arguments"),
     [
-        ({"threads": 0}, "threads must be 1 to 8, got 0"),
-        ({"threads": 9}, "threads must be 1 to 8, got 9"),
-        ({"threads": 2, "daemons": True}, "one thread simulates daemons"),
-        ({"threads": 2, "flow_control": "credits"}, "one thread simulates flow control"),
-        ({"threads": 1, "transport": "plain:go_back_ns=500"}, "one thread simulates go-back-N"),
+        ("ecmp", {"daemons": True}),
+        ("ecmp", {"flow_control": "credits"}),
+        ("ecmp", {"transport": "plain:go_back_ns=500"}),
+        ("ecmp", {"link": LinkSpec(rate_bps=1000 * Gbps, queue_packets=100)}),
+        ("fatpaths:start=turn", {}),
+        ("fatpaths:choice=least", {}),
     ],
 )
-def test_what_one_thread_alone_can_do_is_refused_in_one_line(arguments, reason) -> None:
-    with pytest.raises(ValueError, match=reason):
-        simulate("fattree:k=4", "ecmp", [(0, 1, 1)], **arguments)
+def test_what_one_thread_alone_can_do_is_refused_in_one_line(scheme, arguments) -> None:
+    with pytest.raises(ValueError, match="without threads alone: daemons, DAR"):
+        simulate("slimfly:q=3,p=2", scheme, [(0, 1, 1)], threads=2, **arguments)
 
 
-def test_hosts_that_look_at_other_flows_are_refused() -> None:
-    for choice in ("start=turn", "choice=least"):
-        with pytest.raises(ValueError, match="hosts that choose layers by their other flows"):
-            simulate("slimfly:q=3,p=2", f"fatpaths:{choice}", [(0, 1, 1)], threads=2)
-
-
-def test_links_without_any_time_are_refused() -> None:
-    link = LinkSpec(rate_bps=1000 * Gbps, queue_packets=100)
-    with pytest.raises(ValueError, match="links take no time"):
-        simulate("fattree:k=4", "ecmp", [(0, 1, 1)], threads=2, link=link)
+@pytest.mark.parametrize("threads", [-1, 0, 9])
+def test_more_threads_than_parts_are_refused(threads) -> None:
+    with pytest.raises(ValueError, match=f"threads must be 1 to 8, got {threads}"):
+        simulate("fattree:k=4", "ecmp", [(0, 1, 1)], threads=threads)
 
 
 UNDER_TSAN = """
