@@ -1,5 +1,5 @@
-"""Speed of the simulated packets: transmissions over links a second of processor time of one core, and
-how much faster two threads are.
+"""Speed of the simulated packets: transmissions over links a second of processor time of one core,
+and how much faster two threads are.
 
 A fat-tree of three tiers at 10 Gbit/s and 1 us a link; each host sends one message, to another
 host of a permutation.  Frames have 1,514 bytes.

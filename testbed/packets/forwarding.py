@@ -15,7 +15,6 @@ from weft.daemons.fatpaths import scheme as fatpaths
 from weft.testbed.packets.network import NextHops, TcpLayers, layered, routed, shortest
 from weft.topologies.core.topology import Topology, require_one_plane
 
-START_IN_TURN, TAKE_LEAST_MARKED = 2, 1  # testbed/data_plane/layer_choice.h
 Nodes = tuple[int, ...]
 
 
@@ -35,12 +34,6 @@ class Forwarding(NamedTuple):
     def layers(self) -> int:
         """Return the number of layers among which hosts choose."""
         return self.settings.get("layers", 1)
-
-    @property
-    def remembers_pairs(self) -> bool:
-        """Return True if a host's choice of a layer hangs on its other flows to the same host."""
-        start, choice = self.settings.get("start"), self.settings.get("choice")
-        return start == START_IN_TURN or choice == TAKE_LEAST_MARKED
 
     @property
     def moves(self) -> TcpLayers | None:

@@ -2332,9 +2332,12 @@ static uint64_t span_between(const struct packet_network *n, const uint8_t *owne
 int packet_network_split(struct packet_network *n, const uint8_t *owner, uint32_t n_parts)
 {
 	uint32_t nodes = n->wiring.n_hosts + n->wiring.n_switches;
-	struct crew *crew = calloc(1, sizeof(*crew));
+	struct crew *crew;
 	uint64_t seed = n->random;
 
+	if (n->rooms || n->flows.first || n->pairs || n->stream.go_back_ns)
+		return -EOPNOTSUPP;
+	crew = calloc(1, sizeof(*crew));
 	if (!crew)
 		return -ENOMEM;
 	n->crew = crew;
@@ -2349,7 +2352,7 @@ int packet_network_split(struct packet_network *n, const uint8_t *owner, uint32_
 		crew->draws[node] = next_bits(&seed);
 	crew->span_ns = span_between(n, owner);
 	if (!crew->span_ns)
-		return -EINVAL;
+		return -EOPNOTSUPP;
 	events_init(&n->events, n_parts);
 	for (uint32_t p = 1; p < n_parts; p++) {
 		struct packet_network *part = calloc(1, sizeof(*part));

@@ -170,10 +170,11 @@ void packet_network_free(struct packet_network *network);
 
 /* Let as many threads run the network, each the nodes that it owns; owner: part of each node, below n_parts,
  * which is at most 8.  Each node then draws random numbers of its own, so that results are the same for any
- * parts, of 1 to 8.  Nothing has been sent, links have no flow control, and neither switches nor hosts remember
- * flows of others (DAR; layers in turn, or least marked), nor go back; each message of TCP is a flow.
+ * parts, of 1 to 8.  Nothing has been sent, and each message of TCP is a flow.
  *
- * Return 0, -ENOMEM, or -EINVAL if a packet takes no time from one part to another. */
+ * Return 0, -ENOMEM, or -EOPNOTSUPP if a part would have to know of another at once: with flow control, with
+ * routes that are looked up, with a table of flows (DAR), where hosts go back, or choose a layer by their other
+ * flows to the same host, or if a packet takes no time from one part to another. */
 int packet_network_split(struct packet_network *network, const uint8_t *owner, uint32_t n_parts);
 
 /* Schedule a message; return 0 or -ENOMEM.  Messages are numbered from 0 in the order of these

@@ -37,6 +37,10 @@ RACK, RENO = 0, 1
 QUEUED, HEARD = 4, 5  # kinds of events of switches
 WORD_BITS, WORD = 64, (1 << 32) - 1
 FLOWS_OF_TABLE = 1 << 10  # at first, for which there is room
+ALONE = (
+    "without threads alone: daemons, DAR, flow control, go-back-N, hosts that choose a layer by "
+    "their other flows, and links that take no time"
+)
 EVENTS = 1 << 18  # of the library, after which Python sees signals
 
 
@@ -663,14 +667,14 @@ class PacketNetwork:
     def split(self, owner: NDArray[np.uint8]) -> None:
         """Let threads run the network from now on, each the nodes of one part.
 
-        owner: part of each node (parts.py).  ValueError if a packet takes no time from one part to
-            another.
+        owner: part of each node (parts.py).  ValueError if parts would not be alone in a span of
+            time.
         """
-        parts = 1 + int(owner.max())
-        split = self._library.packet_network_split(self._network, owner.ctypes.data, parts)
-        if split == -errno.EINVAL:
-            raise ValueError("links take no time: one thread simulates them; leave threads out")
-        self._check(split)
+        self._check(
+            self._library.packet_network_split(
+                self._network, owner.ctypes.data, 1 + int(owner.max())
+            )
+        )
 
     def send(
         self, time_ns: int, src: int, dst: int, flow: int, size_bytes: int, connection: int = -1
@@ -888,6 +892,8 @@ class PacketNetwork:
     def _check(self, result: int) -> int:
         if result == -errno.ENOSYS:
             raise ValueError("network.c has no case for this selection rule")
+        if result == -errno.EOPNOTSUPP:
+            raise ValueError(ALONE)
         if result < 0:
             raise OSError(-result, f"simulated network: {os.strerror(-result)}")
         return result

@@ -29,6 +29,7 @@ from weft.testbed.packets import transport as transports
 from weft.testbed.packets.control_plane import ControlPlane
 from weft.testbed.packets.forwarding import FlowRoutes, Forwarding, check_forwarding, forwarding
 from weft.testbed.packets.network import (
+    ALONE,
     WORD_BITS,
     Links,
     PacketLink,
@@ -36,7 +37,7 @@ from weft.testbed.packets.network import (
     StreamParameters,
     TcpParameters,
 )
-from weft.testbed.packets.parts import check_parts, parts_of
+from weft.testbed.packets.parts import parts_of
 from weft.testbed.packets.switching import NONE, Switching, switching
 from weft.testbed.packets.transport import DATAGRAM_BYTES, Transport
 from weft.topologies import build
@@ -286,8 +287,7 @@ def simulate(
         ValueError: the scheme, the transport, a flow or a link cannot be simulated, or memory is
             not enough; one line says why.
     """
-    with limited(require_room):
-        topology = build(network) if isinstance(network, str) else network
+    topology = simulated_topology(network)
     hosts = simulated_transport(transport)
     sampled_s = sample_times(sample_s, deadline_s, hosts.name)
     check_faults(topology, faults, daemons=daemons)
@@ -295,10 +295,10 @@ def simulate(
     passing = switching(flow_control, links, cut_through=cut_through)
     listed = checked_flows(topology, flows)
     simulation = Simulation(
-        *(topology, scheme, listed, hosts, links, passing, seed, rto_min_us),
-        daemons=daemons,
-        threads=threads,
+        topology, scheme, listed, hosts, links, passing, seed, rto_min_us, daemons=daemons
     )
+    if threads is not None:
+        simulation.split(threads)
     return simulation.run(faults, deadline_s, sampled_s, watch)
 
 
@@ -327,7 +327,6 @@ class Simulation:
         rounds: int = 1,
         paths: FlowPaths | None = None,
         degraded: Collection[int] = (),
-        threads: int | None = None,
     ) -> None:
         frame_bytes = links[0].frame_bytes
         self.topology, self.scheme, self.seed = topology, scheme, seed
@@ -340,11 +339,13 @@ class Simulation:
         self.control = ControlPlane(topology, scheme, links) if daemons else None
         tables = self.control.forwarding if self.control else self._forwarding()
         self.by_routes = tables.next_hops is None and not self.control
-        if threads is not None:
-            check_parts(threads, hosts, passing, tables, daemons=daemons)
         self.network = self._network(hosts, links, passing, tables, rto_min_us)
-        if threads is not None:
-            self.network.split(parts_of(topology, threads))
+
+    def split(self, threads: int) -> None:
+        """Let threads run parts of the network; ValueError if they cannot."""
+        if self.control:
+            raise ValueError(ALONE)
+        self.network.split(parts_of(self.topology, threads))
 
     def _take(self, flows: PacketFlows, rounds: int) -> None:
         """Take flows over, none of which has begun."""
@@ -533,6 +534,12 @@ class Simulation:
             FlowProgress(times_s, np.minimum(packets * self.payload_bytes, self.flows.size_bytes)),
             self.statuses(),
         )
+
+
+def simulated_topology(network: Topology | str) -> Topology:
+    """Return a network, or that of a spec; ValueError if it is too large to simulate."""
+    with limited(require_room):
+        return build(network) if isinstance(network, str) else network
 
 
 def simulated_transport(text: str) -> Transport:

@@ -33,12 +33,13 @@ WITHOUT_DRAWS = (
     ("fattree:k=4", "ecmp", "tcp"),
     ("fattree:k=4", "lbsp", "tcp:control=cubic"),
     ("fattree:k=4", "dmodk", "tcp:small_queues=1"),
-    ("dcell:n=4,k=1", "pr-gpi", "tcp:control=dctcp"),
+    ("dcell:n=4,k=1", "pr-gpi", "tcp:control=dctcp,small_queues=1"),
     ("bcube:n=4,k=1", "dr", "plain"),
     ("ficonn:n=4,k=2", "tar", "tcp:recovery=reno"),
 )
 WITH_DRAWS = (
     ("fattree:k=4", "drill", "ndp"),
+    ("fattree:k=4", "rr", "tcp"),
     ("fattree:k=4", "rps", "plain"),
     ("fattree:k=4", "letflow", "tcp:control=dctcp"),
     ("clos:n=3,r=4,m=3", "ttc", "tcp"),
@@ -47,6 +48,8 @@ WITH_DRAWS = (
     ("slimfly:q=3,p=2", "fatpaths", "ndp"),
     ("planes:k=2,of=fattree:k=4", "ecmp", "ndp:choice=reps"),
 )
+# Over such links packets arrive in the span of time in which they leave.
+SHORT = LinkSpec(rate_bps=10 * Gbps, queue_packets=100)
 
 
 def outcome(
@@ -56,11 +59,12 @@ def outcome(
     *,
     fault: Fault | None = None,
     link: LinkSpec = LINK,
+    host_link: LinkSpec | None = None,
 ) -> list[Any]:
     """Return all that is seen of a simulation whose nodes have these parts; None: one thread."""
     spec, scheme, transport = case
     topology = build(spec)
-    links = link_specs(topology, link, None, None)
+    links = link_specs(topology, link, host_link, None)
     hosts = simulated_transport(transport)
     simulation = Simulation(
         topology, scheme, flows, hosts, links, Switching(), 7, 10_000, daemons=False
@@ -113,8 +117,9 @@ def test_without_random_draws_threads_run_what_one_thread_runs(case, data) -> No
     topology = build(case[0])
     flows, fault = drawn_flows(data, topology), drawn_fault(data, topology)
     owner = drawn_owner(data, topology, data.draw(st.sampled_from([2, 3, 4])))
-    alone = outcome(case, flows, None, fault=fault)
-    assert outcome(case, flows, owner, fault=fault) == alone
+    near = data.draw(st.sampled_from([None, SHORT]))
+    alone = outcome(case, flows, None, fault=fault, host_link=near)
+    assert outcome(case, flows, owner, fault=fault, host_link=near) == alone
 
 
 @settings(max_examples=12, deadline=None)
@@ -124,8 +129,11 @@ def test_any_parts_give_the_same_results(case, data) -> None:
     topology = build(case[0])
     flows, fault = drawn_flows(data, topology), drawn_fault(data, topology)
     owner = drawn_owner(data, topology, data.draw(st.sampled_from([2, 3, 4])))
-    one = outcome(case, flows, np.zeros(topology.nodes, dtype=np.uint8), fault=fault)
-    assert outcome(case, flows, owner, fault=fault) == one
+    near = data.draw(st.sampled_from([None, SHORT]))
+    one = outcome(
+        case, flows, np.zeros(topology.nodes, dtype=np.uint8), fault=fault, host_link=near
+    )
+    assert outcome(case, flows, owner, fault=fault, host_link=near) == one
 
 
 def test_parts_run_for_a_time_that_the_shortest_packet_takes() -> None:
@@ -137,6 +145,17 @@ def test_parts_run_for_a_time_that_the_shortest_packet_takes() -> None:
         one, *others = (outcome(case, flows, owner, link=link) for owner in owners)
         assert len(one[0]) == 16
         assert others == [one, one]
+
+
+def test_what_ends_at_one_instant_is_told_in_the_order_of_one_thread() -> None:
+    flows = PacketFlows.of((src, (5 * src + 8) % 16, 500) for src in range(16) if src % 4 != 2)
+    for case in (("fattree:k=4", "dmodk", "tcp"), ("dcell:n=4,k=1", "dr", "plain")):
+        topology = build(case[0])
+        alone = outcome(case, flows, None, host_link=SHORT)
+        assert len({event.at_ns for _, event in alone[0]}) < len(alone[0])
+        for seed in range(4):
+            parts = np.random.default_rng(seed).integers(0, 4, topology.nodes).astype(np.uint8)
+            assert outcome(case, flows, parts, host_link=SHORT) == alone
 
 
 def test_nodes_draw_independently() -> None:
@@ -171,30 +190,25 @@ def test_parts_have_as_many_hosts_and_keep_switches_with_their_hosts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "reason"),
+    ("scheme", "arguments"),
     [
-        ({"threads": 0}, "threads must be 1 to 8, got 0"),
-        ({"threads": 9}, "threads must be 1 to 8, got 9"),
-        ({"threads": 2, "daemons": True}, "one thread simulates daemons"),
-        ({"threads": 2, "flow_control": "credits"}, "one thread simulates flow control"),
-        ({"threads": 1, "transport": "plain:go_back_ns=500"}, "one thread simulates go-back-N"),
+        ("ecmp", {"daemons": True}),
+        ("ecmp", {"flow_control": "credits"}),
+        ("ecmp", {"transport": "plain:go_back_ns=500"}),
+        ("ecmp", {"link": LinkSpec(rate_bps=1000 * Gbps, queue_packets=100)}),
+        ("fatpaths:start=turn", {}),
+        ("fatpaths:choice=least", {}),
     ],
 )
-def test_what_one_thread_alone_can_do_is_refused_in_one_line(arguments, reason) -> None:
-    with pytest.raises(ValueError, match=reason):
-        simulate("fattree:k=4", "ecmp", [(0, 1, 1)], **arguments)
+def test_what_one_thread_alone_can_do_is_refused_in_one_line(scheme, arguments) -> None:
+    with pytest.raises(ValueError, match="without threads alone: daemons, DAR"):
+        simulate("slimfly:q=3,p=2", scheme, [(0, 1, 1)], threads=2, **arguments)
 
 
-def test_hosts_that_look_at_other_flows_are_refused() -> None:
-    for choice in ("start=turn", "choice=least"):
-        with pytest.raises(ValueError, match="hosts that choose layers by their other flows"):
-            simulate("slimfly:q=3,p=2", f"fatpaths:{choice}", [(0, 1, 1)], threads=2)
-
-
-def test_links_without_any_time_are_refused() -> None:
-    link = LinkSpec(rate_bps=1000 * Gbps, queue_packets=100)
-    with pytest.raises(ValueError, match="links take no time"):
-        simulate("fattree:k=4", "ecmp", [(0, 1, 1)], threads=2, link=link)
+@pytest.mark.parametrize("threads", [-1, 0, 9])
+def test_more_threads_than_parts_are_refused(threads) -> None:
+    with pytest.raises(ValueError, match=f"threads must be 1 to 8, got {threads}"):
+        simulate("fattree:k=4", "ecmp", [(0, 1, 1)], threads=threads)
 
 
 UNDER_TSAN = """
