@@ -134,6 +134,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     previous = {number: signal.signal(number, on_signal) for number in stops}
     umask = os.umask(0o022)
     os.umask(umask | 0o022)
+    # of a stream that the caller has closed Python has none
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115, as long as the process
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal of ASCII gets \xb1 in place of ±
             stream.reconfigure(errors="backslashreplace")

@@ -935,6 +935,16 @@ def test_an_error_in_code_of_a_package_names_package_file_and_line(weft, monkeyp
     Path(line.rpartition(" ")[2].removesuffix(")")).unlink()
 
 
+@pytest.mark.parametrize(
+    ("words", "closed", "status", "said"),
+    [("star:n=2", ">&-", 0, ""), ("star:n=0", "2>&-", 2, ""), ("star:n=2", "<&-", 0, "name")],
+)
+def test_closed_streams_change_no_status(words, closed, status, said):
+    command = f"exec {sys.executable} -m weft.experiments.cli.cli topo {words} {closed}"
+    done = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout[:4], done.stderr) == (status, said, "")
+
+
 def test_nothing_is_said_when_the_reader_goes_away():
     command = [sys.executable, "-m", "weft.experiments.cli.cli", "topo", "dcell:n=4,k=2", "--nodes"]
     # Through a pipe that does not hold all of it, or it may have ended before the reader goes.
