@@ -17,6 +17,7 @@ import tempfile
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -248,8 +249,9 @@ def place_in_package(error: Exception) -> str:
 
 
 def mentions(words: Sequence[str], path: str) -> bool:
-    """Return True if the command line names `path`, so that the user can correct it."""
-    return any(word == path or word.endswith(f"={path}") for word in words)
+    """Return True if the command line names `path`, or a folder that it lies in."""
+    named = {part for word in words for part in (word, word.rpartition("=")[2]) if part}
+    return any(Path(path).is_relative_to(part) for part in named)
 
 
 def complain(message: object, *, status: int) -> int:

@@ -868,6 +868,12 @@ def raising(error):
             2,
             "weft: star:n=4: Permission denied",
         ),
+        (
+            PermissionError(13, "Permission denied", "star:n=4/results.sqlite"),
+            2,
+            "weft: star:n=4/results.sqlite: Permission denied",
+        ),
+        (PermissionError(13, "Permission denied", "star"), 1, "weft: star: Permission denied"),
         (PermissionError(13, "interface h0"), 1, "weft: [Errno 13] interface h0"),
         (TimeoutError("10 routes on h1:\n still 3"), 1, "weft: 10 routes on h1: still 3"),
         (KeyboardInterrupt(), 130, "weft: interrupted"),
