@@ -135,12 +135,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     previous = {number: signal.signal(number, on_signal) for number in stops}
     umask = os.umask(0o022)
     os.umask(umask | 0o022)
-    # of a stream that the caller has closed Python has none
-    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115, as long as the process
-    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a terminal of ASCII gets \xb1 in place of ±
-            stream.reconfigure(errors="backslashreplace")
+    prepare_streams()
     words = sys.argv[1:] if argv is None else list(argv)
     try:
         return carry_out(words)
@@ -156,6 +151,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.umask(umask)
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+def prepare_streams() -> None:
+    """Let output take every character, and vanish where the caller has closed the stream."""
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115, as long as the process
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal of ASCII gets \xb1 in place of ±
+            stream.reconfigure(errors="backslashreplace")
 
 
 def stopped(stop: BaseException) -> int:
