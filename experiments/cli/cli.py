@@ -17,6 +17,7 @@ import tempfile
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -134,9 +135,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     previous = {number: signal.signal(number, on_signal) for number in stops}
     umask = os.umask(0o022)
     os.umask(umask | 0o022)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a terminal of ASCII gets \xb1 in place of ±
-            stream.reconfigure(errors="backslashreplace")
+    prepare_streams()
     words = sys.argv[1:] if argv is None else list(argv)
     try:
         return carry_out(words)
@@ -152,6 +151,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.umask(umask)
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+def prepare_streams() -> None:
+    """Let output take every character, and vanish where the caller has closed the stream."""
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115, as long as the process
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal of ASCII gets \xb1 in place of ±
+            stream.reconfigure(errors="backslashreplace")
 
 
 def stopped(stop: BaseException) -> int:
@@ -245,8 +253,9 @@ def place_in_package(error: Exception) -> str:
 
 
 def mentions(words: Sequence[str], path: str) -> bool:
-    """Return True if the command line names `path`, so that the user can correct it."""
-    return any(word == path or word.endswith(f"={path}") for word in words)
+    """Return True if the command line names `path`, or a folder that it lies in."""
+    named = {part for word in words for part in (word, word.rpartition("=")[2]) if part}
+    return any(Path(path).is_relative_to(part) for part in named)
 
 
 def complain(message: object, *, status: int) -> int:

@@ -191,7 +191,8 @@ def find(name: str | None) -> RunRecord:
     Raises:
         ValueError: no such run, or several are up; the line lists the live runs.
     """
-    live = [run for run in runs() if run.alive()]
+    every = runs()
+    live = [run for run in every if run.alive()]
     name = name or os.environ.get(DEFAULT) or None
     whole = [run for run in live if not run.journal_or_empty().get("part")] or live
     if name is None and len(whole) == 1:
@@ -200,6 +201,8 @@ def find(name: str | None) -> RunRecord:
         if run.id == name:
             return run
     names = ", ".join(run.id for run in live) or "none"
+    if name in {run.id for run in every}:
+        raise ValueError(f"run {name} is dead; `weft clean` removes what it left")
     if name is None and live:
         raise ValueError(f"several runs are up, say which with --run: {names}")
     raise ValueError(

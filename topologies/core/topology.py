@@ -57,7 +57,7 @@ def places(edges: NDArray[np.int64], nodes: int) -> NDArray[np.int64]:
 
 
 class Size(NamedTuple):
-    """How large a network is, before it is wired or after.
+    """Size of a network, before it is wired or after.
 
     name: its family, or its spec.
     """

@@ -869,6 +869,12 @@ def raising(error):
             2,
             "weft: star:n=4: Permission denied",
         ),
+        (
+            PermissionError(13, "Permission denied", "star:n=4/results.sqlite"),
+            2,
+            "weft: star:n=4/results.sqlite: Permission denied",
+        ),
+        (PermissionError(13, "Permission denied", "star"), 1, "weft: star: Permission denied"),
         (PermissionError(13, "interface h0"), 1, "weft: [Errno 13] interface h0"),
         (TimeoutError("10 routes on h1:\n still 3"), 1, "weft: 10 routes on h1: still 3"),
         (KeyboardInterrupt(), 130, "weft: interrupted"),
@@ -934,6 +940,16 @@ def test_an_error_in_code_of_a_package_names_package_file_and_line(weft, monkeyp
     assert status == 1
     assert line.startswith(f"weft: weft_odd, {code}:2: KeyError: 'odd' (all of it in ")
     Path(line.rpartition(" ")[2].removesuffix(")")).unlink()
+
+
+@pytest.mark.parametrize(
+    ("words", "closed", "status", "said"),
+    [("star:n=2", ">&-", 0, ""), ("star:n=0", "2>&-", 2, ""), ("star:n=2", "<&-", 0, "name")],
+)
+def test_closed_streams_change_no_status(words, closed, status, said):
+    command = f"exec {sys.executable} -m weft.experiments.cli.cli topo {words} {closed}"
+    done = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout[:4], done.stderr) == (status, said, "")
 
 
 def test_nothing_is_said_when_the_reader_goes_away():

@@ -240,7 +240,10 @@ def test_the_foreground_takes_commands_and_takes_everything_down_at_the_end():
             ["up", "dcell:n=3,k=1", "--rate", "1mbit", "--queue", "5000000000"],
             "queue_packets must be at most 4294967295",
         ),
-        (["up", "dcell:n=3,k=1", "--rate", "1mbit", "--queue", "1.5"], "invalid int value: '1.5'"),
+        (
+            ["up", "dcell:n=3,k=1", "--rate", "1mbit", "--queue", "1.5"],
+            "must be a whole number, got '1.5'",
+        ),
         (
             ["up", "dcell:n=3,k=1", "--rate", "1mbit", "--delay", ""],
             "'' is not a delay; write it as in 1ms",

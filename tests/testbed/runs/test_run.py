@@ -85,5 +85,5 @@ def test_a_name_is_taken_by_the_living_and_by_the_dead():
         ValueError, match="a run called demo has died; `weft clean` removes what it left"
     ):
         run.reserve("demo")
-    with pytest.raises(ValueError, match=r"no run 'demo' is up \(up: none\)"):
+    with pytest.raises(ValueError, match="run demo is dead; `weft clean` removes what it left"):
         run.find("demo")
