@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from xml.etree import ElementTree
 
 import pytest
 
@@ -182,7 +183,10 @@ def test_junit_and_the_table_name_hidden_checks(folder, tmp_path, capsys):
     check_reports.show_report(report)
     assert "\nhidden: at 2s, unreachable h0-h1\n  hint: " in capsys.readouterr().out
     check_reports.write_junit(tmp_path / "x.xml", "lab", report)
-    assert "line 5: hidden: at 2s" in (tmp_path / "x.xml").read_text()
+    suite = ElementTree.parse(tmp_path / "x.xml").getroot()
+    assert (suite.get("tests"), suite.get("failures")) == ("2", "2")
+    assert suite[1].get("name", "").startswith("line 5: hidden: at 2s")
+    assert [failure.get("message") for case in suite for failure in case] == ["x", "x"]
 
 
 def test_hidden_events_shift_no_check_of_the_lab():

@@ -12,6 +12,7 @@ from weft.testbed.node_daemon.counters import (
     WORDS,
     CounterRow,
     DaemonCounters,
+    NodeCounters,
 )
 
 
@@ -40,6 +41,23 @@ def test_a_row_is_what_another_process_wrote_and_its_neighbours_are_untouched(tm
     assert len(row.lateness) == len(LATENESS_US) + 1
     nothing = CounterRow(*[0] * (len(COLUMNS) - 1), lateness=(0,) * 8)
     assert counters.row(0) == counters.row(2) == nothing
+    counters.close()
+
+
+def test_neighbours_are_counted_with_the_times_of_changes_and_of_losses(tmp_path):
+    """(Expected, up, lost) neighbours, routes, and seconds; times are in ns."""
+    counters = DaemonCounters(tmp_path / "counters", create_nodes=1)
+    cells = counters.cells(0)
+    own = NodeCounters(cells, interval_s=0.01)
+    own.show((4, 2, 0), 7, now=1.5)
+    first = counters.row(0)
+    assert (first.neighbours_expected, first.neighbours_up, first.routes) == (4, 2, 7)
+    assert (first.changed_ns, first.losses, first.lost_ns) == (1_500_000_000, 0, 0)
+    own.show((4, 1, 1), 7, now=2.25)
+    own.show((4, 1, 1), 6, now=3.0)
+    last = counters.row(0)
+    assert (last.changed_ns, last.losses, last.lost_ns) == (3_000_000_000, 1, 2_250_000_000)
+    cells.release()
     counters.close()
 
 

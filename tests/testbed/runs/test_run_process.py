@@ -1,4 +1,4 @@
-"""What the end of a process that watches a run means."""
+"""Processes that watch a run: each end of one has a meaning of its own."""
 
 from __future__ import annotations
 
