@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 
 from weft.experiments.engines.arrays import Floats
-from weft.experiments.fatpaths import fatpaths_vs_fattree, transports
+from weft.experiments.fatpaths import fatpaths_vs_fattree
 from weft.experiments.fatpaths.fatpaths_tcp import EXPERIMENT as TCP
 from weft.experiments.fatpaths.transports import transport_of
 from weft.experiments.report.panels import Curves, relative, select
@@ -72,7 +72,6 @@ EXPERIMENT = replace(
     goes_together=has_layers,
     compared=("routing", "layers", "rho", "transport"),
     version=1,
-    revised=transports.revisions,
     takes_s=600,
     measure=partial(fatpaths_vs_fattree.measure, further=extreme),
     plot=Curves(

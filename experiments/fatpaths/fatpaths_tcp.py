@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.experiments.fatpaths import fatpaths_vs_fattree, flow_times, transports
+from weft.experiments.fatpaths import flow_times
 from weft.experiments.fatpaths.fatpaths_vs_fattree import EXPERIMENT as VS_FATTREE
 from weft.experiments.fatpaths.table_iv import looks
 from weft.experiments.report.panels import (
@@ -24,9 +24,8 @@ from weft.experiments.report.panels import (
     select,
     varied,
 )
-from weft.experiments.runner.definition import Result, Run, Table, Value
+from weft.experiments.runner.definition import Run, Table, Value
 from weft.experiments.runner.parameters import swept
-from weft.topologies.core.grammar import parse, unparse
 
 WAYS = {"ecmp": "ECMP", "flowlets": "LetFlow"}
 STEPS = {
@@ -43,18 +42,6 @@ DENSITY = {
 }
 FACET = ("topology", "mapping", "load_fraction", "rto_min_us", "transport")
 SAME = (*FACET, "seconds", "seed")
-
-
-def measure(run: Run) -> Result:
-    """Measure `run`; unless its transport says otherwise, simulated hosts have no small queues.
-
-    The published rows are from before they were the default, and stand beside each other.
-    """
-    name, options = parse(run.text("transport"))
-    if run.engine == "packet" and name == "tcp":
-        text = unparse(name, {"small_queues": "0", **options})
-        run = replace(run, parameters={**run.parameters, "transport": text})
-    return fatpaths_vs_fattree.measure(run)
 
 
 def has_density(run: Run) -> bool:
@@ -175,8 +162,6 @@ EXPERIMENT = replace(
     goes_together=has_density,
     compared=("routing", "rho"),
     version=3,  # connections are open before; no flow stands still; marks on the kernel
-    revised=transports.hashes_flows,
     takes_s=60,
-    measure=measure,
     plot=Stack(FIGURE_14, FIGURE_15, FIGURE_16, HORIZONS),
 )

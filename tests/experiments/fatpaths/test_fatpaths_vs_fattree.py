@@ -7,7 +7,6 @@ from matplotlib.figure import Figure
 from weft.experiments.fatpaths import (
     fatpaths_feedback,
     fatpaths_tail,
-    fatpaths_tcp,
     fatpaths_vs_fattree,
     ndp_failover,
 )
@@ -86,21 +85,6 @@ def test_the_tail_is_the_time_that_one_flow_of_a_thousand_exceeds():
     (value,) = fatpaths_tail.extreme(times).values()
     assert (times > value).sum() == 4
     assert fatpaths_tail.extreme(times[:0]) == {"long_p999_ms": None}
-
-
-def test_hosts_of_fatpaths_tcp_have_small_queues_if_the_transport_says_so():
-    both = fatpaths_tcp.EXPERIMENT, fatpaths_tail.EXPERIMENT
-    default, tail = (
-        [
-            experiment.measure(small_run(transport=f"tcp:start=first{more}")).figures[
-                "long_mean_ms"
-            ]
-            for more in ("", ",small_queues=0", ",small_queues=1")
-        ]
-        for experiment in both
-    )
-    assert default[0] == default[1] != default[2]
-    assert tail[0] == tail[2] == default[2]
 
 
 def test_ecmp_has_no_cell_for_layers():
