@@ -293,12 +293,11 @@ def simulate(
     check_faults(topology, faults, daemons=daemons)
     links = link_specs(topology, link, host_link, own_links)
     passing = switching(flow_control, links, cut_through=cut_through)
-    listed = checked_flows(topology, flows)
+    flows = checked_flows(topology, flows)
     simulation = Simulation(
-        topology, scheme, listed, hosts, links, passing, seed, rto_min_us, daemons=daemons
+        topology, scheme, flows, hosts, links, passing, seed, rto_min_us, daemons=daemons
     )
-    if threads is not None:
-        simulation.split(threads)
+    simulation.split(threads)
     return simulation.run(faults, deadline_s, sampled_s, watch)
 
 
@@ -341,8 +340,10 @@ class Simulation:
         self.by_routes = tables.next_hops is None and not self.control
         self.network = self._network(hosts, links, passing, tables, rto_min_us)
 
-    def split(self, threads: int) -> None:
-        """Let threads run parts of the network; ValueError if they cannot."""
+    def split(self, threads: int | None) -> None:
+        """Let threads run parts of the network, unless None; ValueError if they cannot."""
+        if threads is None:
+            return
         if self.control:
             raise ValueError(ALONE)
         self.network.split(parts_of(self.topology, threads))
