@@ -47,10 +47,7 @@ class BcubeNaming(Naming):
 
 def build(parameters: Mapping[str, int]) -> Topology:
     """Return BCube(n, k): port l of a server leads to its level-l crossbar."""
-    from weft.topologies.core.topology import (
-        Topology,
-        require_room,
-    )  # daemons need the naming alone
+    from weft.topologies.core.topology import Topology, require_room  # daemons need the naming
 
     n, k = parameters["n"], parameters["k"]
     if n ** (k + 1) > 1 << 24:

@@ -71,12 +71,7 @@ def build(parameters: Mapping[str, int]) -> Topology:
 
     n, k = parameters["n"], parameters["k"]
     naming = GqstarNaming(n, k)
-    require_room(
-        "gqstar",
-        naming.layout,
-        nodes=naming.servers + naming.switches,
-        links=naming.servers + naming.servers // 2,
-    )
+    require_room("gqstar", naming, naming.servers + naming.servers // 2)
     servers = np.arange(naming.servers)
     partners, (switches, dimensions, _) = naming.partner(servers), naming.edge(servers)
     levels = [wire(servers, 0, naming.servers + switches, servers % naming.ports)]
