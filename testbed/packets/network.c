@@ -244,7 +244,8 @@ struct packet_network {
 	struct source *sources; /* hosts; 0 with a transport */
 	int is_tcp;
 	struct port *ports;
-	uint32_t *hops; /* of the wiring */
+	const uint32_t *given_hops; /* by the caller */
+	uint32_t *copied_hops; /* 0 without a copy */
 	uint32_t *last_switch; /* by host and plane, numbered from the first switch */
 	struct set_memory *memories; /* at the place of the set */
 	struct flowlet_entry *flowlets;
@@ -1899,7 +1900,7 @@ static uint32_t known_port(struct packet_network *n, uint32_t index, uint32_t no
 {
 	uint32_t port = n->places[index].next;
 
-	if (port == NONE || n->is_rerouted)
+	if (port == NONE || n->is_rerouted || n->live)
 		return next_port(n, node, frame_at(n, index));
 	if (!n->crew)
 		random_bits(n); /* as next_port() draws */
@@ -2165,20 +2166,24 @@ static int make_flow_table(struct packet_network *n, uint32_t nodes)
 	return note_owners(n);
 }
 
-/* Route by a copy of these next hops in large pages, without which half of the accesses wait for an
- * address; 0 without memory. */
+/* Route by these next hops: by a copy in large pages, so that few accesses wait for an address, unless they
+ * change in place; 0 without memory. */
 static int take_hops(struct packet_network *n, const uint32_t *hops)
 {
 	const struct packet_wiring *w = &n->wiring;
 	size_t count = (size_t)w->layers * w->n_switches * w->n_switches;
-	uint32_t *copy = allocate(count, sizeof(*copy));
 
-	if (!copy)
+	free(n->copied_hops);
+	n->copied_hops = 0;
+	n->given_hops = hops;
+	n->wiring.hops = hops;
+	if (n->live || !hops)
+		return 1;
+	n->copied_hops = allocate(count, sizeof(*n->copied_hops));
+	if (!n->copied_hops)
 		return 0;
-	memcpy(copy, hops, count * sizeof(*copy));
-	free(n->hops);
-	n->hops = copy;
-	n->wiring.hops = copy;
+	memcpy(n->copied_hops, hops, count * sizeof(*hops));
+	n->wiring.hops = n->copied_hops;
 	return 1;
 }
 
@@ -2219,7 +2224,7 @@ struct packet_network *packet_network_new(const struct packet_wiring *wiring,
 	n->endpoints = calloc(wiring->n_hosts, sizeof(*n->endpoints));
 	n->wakes = calloc(wiring->n_hosts, sizeof(*n->wakes));
 	if (!n->ports || !n->last_switch || !n->memories || !n->endpoints || !n->wakes ||
-	    (wiring->hops && !take_hops(n, wiring->hops)) || !make_flowlets(n) || !make_pairs(n) || !make_sources(n, stream) ||
+	    !take_hops(n, wiring->hops) || !make_flowlets(n) || !make_pairs(n) || !make_sources(n, stream) ||
 	    !make_flow_table(n, nodes)) {
 		packet_network_free(n);
 		return 0;
@@ -2286,7 +2291,7 @@ void packet_network_free(struct packet_network *n)
 	free_part(n);
 	free(n->ports);
 	free(n->last_switch);
-	free(n->hops);
+	free(n->copied_hops);
 	free(n->memories);
 	free(n->flowlets);
 	free(n->pairs);
@@ -2497,6 +2502,7 @@ int packet_network_live(struct packet_network *n, packet_lookup *look_up, uint32
 	uint32_t nodes = n->wiring.n_hosts + n->wiring.n_switches;
 
 	n->live = 1;
+	take_hops(n, n->given_hops);
 	if (!look_up)
 		return 0;
 	n->memos = calloc(n_memos, sizeof(*n->memos));

@@ -157,8 +157,7 @@ enum { PACKET_QUEUED = NDP_FAILED + 1, PACKET_HEARD };
 
 struct packet_network;
 
-/* Return a network in which nothing is sent yet, 0 without memory.  `wiring` must outlive it, but for its
- * hops.
+/* Return a network in which nothing is sent yet, 0 without memory.  `wiring` must outlive it.
  * ndp, tcp, stream: parameters of the transport, or of hosts without; two of them are 0.  layers: of TCP's
  * hosts.  seed: of all random choices. */
 struct packet_network *packet_network_new(const struct packet_wiring *wiring,

@@ -74,7 +74,7 @@ WRONG = [
     ),
     (
         "route dcell:n=4,k=1 --routing tar h0 h1",
-        "scheme tar needs a ficonn, whose servers have two ports",
+        "scheme tar needs a ficonn, where a server has two ports",
     ),
     (
         "route dcell:n=4,k=1 --routing ecmp h0 h1",
