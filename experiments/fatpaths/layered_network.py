@@ -23,7 +23,7 @@ from weft.experiments.engines.kernel_run import HEADER_BYTES, FabricObservation,
 from weft.experiments.engines.workloads import mapped, pairs
 from weft.experiments.fatpaths.flow_times import MAPPING
 from weft.experiments.runner.definition import Row, Run
-from weft.experiments.runner.parameters import Integer, Spec, Word
+from weft.experiments.runner.parameters import Integer, Scalar, Spec, Word
 from weft.testbed.data_plane.data_plane import DataPlane
 from weft.testbed.data_plane.layer_program import LayerProgram, program_of
 from weft.testbed.network.network import RunningNetwork
@@ -123,6 +123,12 @@ def seed_switches(network: RunningNetwork, spec: str, seed: int) -> None:
     """Draw the seeds of the switches' choices under the scheme `spec` from `seed`."""
     with DataPlane.open(network) as plane:
         plane.set_scheme(balancing(registry.scheme(spec)[0], spec, delayed=False), seed=seed)
+
+
+def moves_by_cuts(engine: str, parameters: Mapping[str, Scalar]) -> bool:
+    """Return whether flows leave layers after cuts, by a rule that once left some in dead ones."""
+    name, options = parse(str(parameters["scheme"]))
+    return name == "fatpaths" and "cut" in options.get("trigger", "gap-cut")
 
 
 def check(run: Run) -> None:
