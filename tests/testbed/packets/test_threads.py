@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +20,6 @@ from weft.testbed.packets.simulation import (
     simulated_transport,
 )
 from weft.testbed.packets.switching import Switching
-from weft.testbed.traffic import ndp_library
 from weft.topologies import build
 from weft.topologies.core.link import Gbps, LinkSpec
 from weft.topologies.core.topology import Topology
@@ -209,38 +205,3 @@ def test_what_one_thread_alone_can_do_is_refused_in_one_line(scheme, arguments) 
 def test_more_threads_than_parts_are_refused(threads) -> None:
     with pytest.raises(ValueError, match=f"threads must be 1 to 8, got {threads}"):
         simulate("fattree:k=4", "ecmp", [(0, 1, 1)], threads=threads)
-
-
-UNDER_TSAN = """
-import sys
-from pathlib import Path
-from weft.testbed.packets.network import PacketNetwork
-PacketNetwork.__init__.__kwdefaults__["path"] = Path(sys.argv[1])
-from weft import simulate
-for spec, scheme, transport in {cases}:
-    flows = [(host, (host + step) % 12, 100_000 + host) for host in range(12) for step in (1, 3)]
-    simulate(spec, scheme, flows, transport=transport, threads=3)
-print("done")
-"""
-
-
-@pytest.mark.slow
-def test_threads_do_not_race(tmp_path: Path) -> None:
-    """Run parts under the compiler's detector of races."""
-    runtime = subprocess.run(
-        ["gcc", "-print-file-name=libtsan.so"], check=True, capture_output=True, text=True
-    ).stdout.strip()
-    preloaded = ["setarch", "--addr-no-randomize", "env", f"LD_PRELOAD={runtime}", sys.executable]
-    if subprocess.run([*preloaded, "-c", ""], check=False, capture_output=True).returncode:
-        pytest.skip("ThreadSanitizer does not run here")
-    room = ndp_library.PATH.parent
-    sources = [*map(str, room.glob("*.c")), *map(str, (room.parent / "packets").glob("*.c"))]
-    library = str(tmp_path / "ndp.so")
-    flags = ["-std=gnu11", "-O1", "-g", "-fsanitize=thread", "-shared", "-fPIC"]
-    subprocess.run(["gcc", *flags, "-o", library, *sources], check=True)
-    program = UNDER_TSAN.format(cases=WITHOUT_DRAWS + WITH_DRAWS)
-    run = subprocess.run(
-        [*preloaded, "-c", program, library], check=False, capture_output=True, text=True
-    )
-    assert run.stderr == ""
-    assert run.stdout == "done\n"
