@@ -38,8 +38,8 @@ QUEUED, HEARD = 4, 5  # kinds of events of switches
 WORD_BITS, WORD = 64, (1 << 32) - 1
 FLOWS_OF_TABLE = 1 << 10  # at first, for which there is room
 ALONE = (
-    "without threads alone: daemons, DAR, flow control, go-back-N, hosts that choose a layer by "
-    "their other flows, and links that take no time"
+    "leave threads out: they do not simulate daemons, DAR, flow control, go-back-N, hosts that "
+    "choose a layer by their other flows, or links that take no time"
 )
 EVENTS = 1 << 18  # of the library, after which Python sees signals
 

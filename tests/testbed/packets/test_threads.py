@@ -197,7 +197,7 @@ def test_parts_have_as_many_hosts_and_keep_switches_with_their_hosts() -> None:
     ],
 )
 def test_what_one_thread_alone_can_do_is_refused_in_one_line(scheme, arguments) -> None:
-    with pytest.raises(ValueError, match="without threads alone: daemons, DAR"):
+    with pytest.raises(ValueError, match="leave threads out: they do not simulate daemons, DAR"):
         simulate("slimfly:q=3,p=2", scheme, [(0, 1, 1)], threads=2, **arguments)
 
 
