@@ -219,7 +219,8 @@ struct outbox {
 /* Parts of a network, which as many threads run at once, span by span (event_merge.h).
  *
  * span_ns: shorter than any way from one part to another.  owner: part of each node.  draws: by node.
- * Threads meet when `arrived` is n_parts, as often as rounds says. scheduled: events before.  next_ns, ran and errors: of each part, when all threads have met. */
+ * Threads meet when `arrived` is n_parts, as often as rounds says.  scheduled: events before.  next_ns, ran
+ * and errors: of each part, when all threads have met. */
 struct crew {
 	struct packet_network *parts[EVENT_PARTS];
 	uint32_t n_parts;
@@ -246,7 +247,7 @@ struct packet_network {
 	struct port *ports;
 	const uint32_t *given_hops; /* by the caller */
 	uint32_t *copied_hops; /* 0 without a copy */
-	uint32_t *last_switch; /* by host and plane, numbered from the first switch */
+	uint32_t *last_switch; /* by host and plane, true_orders from the first switch */
 	struct set_memory *memories; /* at the place of the set */
 	struct flowlet_entry *flowlets;
 	struct ndp_endpoint **endpoints;
@@ -279,7 +280,7 @@ struct packet_network {
 	int error;
 	uint32_t number; /* of the part */
 	struct event event; /* that runs */
-	size_t numbered; /* of `ended`, those whose order is true */
+	size_t true_orders; /* of how many of `ended` the order is true */
 	struct event_log log;
 	struct outbox outboxes[EVENT_PARTS];
 };
@@ -2370,7 +2371,7 @@ int packet_network_split(struct packet_network *n, const uint8_t *owner, uint32_
 		events_init(&part->events, n_parts);
 	}
 	for (uint32_t p = 0; p < n_parts; p++)
-		if (begin_span(&crew->parts[p]->log))
+		if (make_place(&crew->parts[p]->log))
 			return -ENOMEM;
 	share(n);
 	return 0;
@@ -2400,6 +2401,8 @@ static struct packet_network *part_at(struct packet_network *n, uint32_t node)
 int packet_network_send(struct packet_network *n, uint64_t time_ns, uint32_t src, uint32_t dst,
 		     uint32_t flow, uint64_t size_bytes, uint32_t connection)
 {
+	struct packet_network *own = n;
+
 	if (grow(n, (void **)&n->messages, &n->message_room, sizeof(*n->messages))) {
 		n->messages[n->message_room.count] = (struct message){
 			.size_bytes = size_bytes,
@@ -2410,9 +2413,10 @@ int packet_network_send(struct packet_network *n, uint64_t time_ns, uint32_t src
 			.connection = connection,
 		};
 		n->message_room.count++;
-		schedule(part_at(n, src), time_ns, MESSAGE, n->message_room.count - 1, SENDER);
+		own = part_at(n, src);
+		schedule(own, time_ns, MESSAGE, n->message_room.count - 1, SENDER);
 	}
-	return n->error;
+	return own->error;
 }
 
 /* Return 1 if `ports` lead from `src` to `dst`. */
@@ -2628,7 +2632,7 @@ static void run_span(struct packet_network *n, uint64_t begin_ns, uint64_t until
 {
 	int lane;
 
-	n->error = begin_span(&n->log);
+	begin_span(&n->log);
 	n->events.heap = 1;
 	for (uint32_t to = 0; to < n->crew->n_parts; to++)
 		n->outboxes[to].room.count = 0;
@@ -2674,8 +2678,8 @@ static void end_span(struct packet_network *n)
 
 	if (error)
 		n->error = error;
-	for (; n->numbered < n->ended_room.count; n->numbered++)
-		n->ended[n->numbered].order = true_order(&n->log, n->ended[n->numbered].order);
+	for (; n->true_orders < n->ended_room.count; n->true_orders++)
+		n->ended[n->true_orders].order = true_order(&n->log, n->ended[n->true_orders].order);
 	for (uint32_t p = 0; p < crew->n_parts; p++)
 		if (p != n->number)
 			take_over(n, crew->parts[p]);
@@ -2765,11 +2769,11 @@ static void gather(struct packet_network *n)
 		place[from]++;
 	}
 	for (uint32_t p = 0; p < crew->n_parts; p++)
-		crew->parts[p]->ended_room.count = crew->parts[p]->numbered = 0;
+		crew->parts[p]->ended_room.count = crew->parts[p]->true_orders = 0;
 	free(n->ended);
 	n->ended = ended;
 	n->ended_room = room;
-	n->numbered = room.count;
+	n->true_orders = room.count;
 	n->first_ended = 0;
 }
 
@@ -2778,7 +2782,7 @@ static int run_parts(struct packet_network *n, uint64_t time_ns, uint64_t most_e
 {
 	struct crew *crew = n->crew;
 	pthread_t threads[EVENT_PARTS];
-	uint32_t begun = 1;
+	uint32_t n_threads = 1;
 	int goes_on = 0;
 
 	crew->scheduled = part_at(n, 0)->events.scheduled;
@@ -2790,17 +2794,17 @@ static int run_parts(struct packet_network *n, uint64_t time_ns, uint64_t most_e
 
 		crew->next_ns[p] = part->events.next[earliest_source(&part->events)].time;
 		crew->ran[p] = 0;
-		crew->errors[p] = 0;
+		crew->errors[p] = part->error;
 	}
-	while (begun < crew->n_parts && !n->error) {
-		n->error = -pthread_create(&threads[begun], 0, begin_thread, crew->parts[begun]);
-		begun += !n->error;
+	while (n_threads < crew->n_parts && !n->error) {
+		n->error = -pthread_create(&threads[n_threads], 0, begin_thread, crew->parts[n_threads]);
+		n_threads += !n->error;
 	}
 	atomic_store(&crew->started, n->error ? -1 : 1);
 	if (!n->error)
 		run_part(n);
-	while (--begun)
-		pthread_join(threads[begun], 0);
+	while (--n_threads)
+		pthread_join(threads[n_threads], 0);
 	for (uint32_t p = 0; p < crew->n_parts; p++) {
 		struct packet_network *part = crew->parts[p];
 

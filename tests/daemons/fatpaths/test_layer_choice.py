@@ -151,12 +151,12 @@ def test_what_was_sent_before_a_packet_with_cwr_and_is_sent_again_belongs_to_tha
     assert shows_cut(flow, 5000, 6000, False)
 
 
-def flow_with_cwr(base, at):
-    """Return a flow that has sent ten packets of 1000 bytes from `base` on, CWR in number `at`."""
+def flow_with_cwr(base, reduced_number):
+    """Return a flow that has sent ten packets of 1000 bytes from `base` on, one of them with CWR."""
     flow = LayerFlowState()
     for number in range(10):
-        told = sent(flow, base + 1000 * number, reduced=number == at)
-        assert told == (number == at)
+        is_reduced = number == reduced_number
+        assert sent(flow, base + 1000 * number, reduced=is_reduced) == is_reduced
     return flow
 
 
@@ -216,8 +216,8 @@ def test_a_packet_that_is_sent_again_and_again_moves_its_flow(history, behind):
         shows_cut(flow, seq, seq + packets, reduced and not back)
         end = max(end, seq + packets)
     seq = max(0, end - behind)
-    told = [shows_cut(flow, seq, seq + 1, False) for _ in range(6)]
-    assert all(told[3:])
+    cuts = [shows_cut(flow, seq, seq + 1, False) for _ in range(6)]
+    assert all(cuts[3:])
 
 
 def test_a_gap_is_longer_than_the_gap(library):

@@ -70,11 +70,13 @@ def test_flow_sizes_are_twenty_steps_of_the_web_search_distribution():
 def test_times_of_flows_are_told_by_size_and_those_of_long_ones_by_percentile():
     """Two flows of 512 KiB take 5 and 3 ms, and one of 1000 bytes 1 ms, at 1 Gbit/s."""
     sizes, ms = np.array([1 << 19, 1000, 1 << 19]), np.array([5.0, 1.0, 3.0])
-    told = flow_times.distributions(sizes, ms, 0.5, 1e9)
-    assert told["step_bytes"] == [1000, 1 << 19]
-    assert told["step_mean_ms"] == [1.0, 4.0]
-    assert told["step_throughput_fraction"] == [0.008, round(4.194304 * (1 / 5 + 1 / 3) / 2, 5)]
-    assert told["long_percentiles_ms"] == [round(3 + 0.02 * percent, 5) for percent in range(101)]
+    columns = flow_times.distributions(sizes, ms, 0.5, 1e9)
+    assert columns["step_bytes"] == [1000, 1 << 19]
+    assert columns["step_mean_ms"] == [1.0, 4.0]
+    assert columns["step_throughput_fraction"] == [0.008, round(4.194304 * (1 / 5 + 1 / 3) / 2, 5)]
+    assert columns["long_percentiles_ms"] == [
+        round(3 + 0.02 * percent, 5) for percent in range(101)
+    ]
     assert flow_times.distributions(sizes, ms, 1.0, 1e9)["long_percentiles_ms"] == []
 
 

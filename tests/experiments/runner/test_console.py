@@ -76,8 +76,8 @@ def test_a_failure_is_told_at_once_unless_it_is_that_of_the_only_run(lines, runs
     (run,) = EXPERIMENT.runs({"size": "1", "scheme": "dr"}, seeds=1)
     with console.Bar("quick", runs, ticking=False) as bar:
         bar.ended(run, RunFailure("no", ""))
-    told = [line for line in lines if "failed" in line]
-    assert told == ([f"quick: {run} failed: no"] if runs > 1 else [])
+    failures = [line for line in lines if "failed" in line]
+    assert failures == ([f"quick: {run} failed: no"] if runs > 1 else [])
 
 
 def test_only_the_newest_times_are_kept(times, monkeypatch):

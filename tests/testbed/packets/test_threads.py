@@ -114,8 +114,8 @@ def test_without_random_draws_threads_run_what_one_thread_runs(case, data) -> No
     flows, fault = drawn_flows(data, topology), drawn_fault(data, topology)
     owner = drawn_owner(data, topology, data.draw(st.sampled_from([2, 3, 4])))
     near = data.draw(st.sampled_from([None, SHORT]))
-    alone = outcome(case, flows, None, fault=fault, host_link=near)
-    assert outcome(case, flows, owner, fault=fault, host_link=near) == alone
+    serial = outcome(case, flows, None, fault=fault, host_link=near)
+    assert outcome(case, flows, owner, fault=fault, host_link=near) == serial
 
 
 @settings(max_examples=12, deadline=None)
@@ -126,10 +126,10 @@ def test_any_parts_give_the_same_results(case, data) -> None:
     flows, fault = drawn_flows(data, topology), drawn_fault(data, topology)
     owner = drawn_owner(data, topology, data.draw(st.sampled_from([2, 3, 4])))
     near = data.draw(st.sampled_from([None, SHORT]))
-    one = outcome(
+    single = outcome(
         case, flows, np.zeros(topology.nodes, dtype=np.uint8), fault=fault, host_link=near
     )
-    assert outcome(case, flows, owner, fault=fault, host_link=near) == one
+    assert outcome(case, flows, owner, fault=fault, host_link=near) == single
 
 
 def test_parts_run_for_a_time_that_the_shortest_packet_takes() -> None:
@@ -138,20 +138,20 @@ def test_parts_run_for_a_time_that_the_shortest_packet_takes() -> None:
     flows = PacketFlows.of((src, (src + 5) % 16, 1 + src) for src in range(16))
     for case in (("fattree:k=4", "rps", "plain"), ("fattree:k=4", "rps", "ndp")):
         owners = [parts_of(build(case[0]), parts) for parts in (1, 2, 8)]
-        one, *others = (outcome(case, flows, owner, link=link) for owner in owners)
-        assert len(one[0]) == 16
-        assert others == [one, one]
+        single, *others = (outcome(case, flows, owner, link=link) for owner in owners)
+        assert len(single[0]) == 16
+        assert others == [single, single]
 
 
 def test_what_ends_at_one_instant_is_told_in_the_order_of_one_thread() -> None:
     flows = PacketFlows.of((src, (5 * src + 8) % 16, 500) for src in range(16) if src % 4 != 2)
     for case in (("fattree:k=4", "dmodk", "tcp"), ("dcell:n=4,k=1", "dr", "plain")):
         topology = build(case[0])
-        alone = outcome(case, flows, None, host_link=SHORT)
-        assert len({event.at_ns for _, event in alone[0]}) < len(alone[0])
+        serial = outcome(case, flows, None, host_link=SHORT)
+        assert len({event.at_ns for _, event in serial[0]}) < len(serial[0])
         for seed in range(4):
             parts = np.random.default_rng(seed).integers(0, 4, topology.nodes).astype(np.uint8)
-            assert outcome(case, flows, parts, host_link=SHORT) == alone
+            assert outcome(case, flows, parts, host_link=SHORT) == serial
 
 
 def test_nodes_draw_independently() -> None:
