@@ -152,7 +152,7 @@ def test_what_was_sent_before_a_packet_with_cwr_and_is_sent_again_belongs_to_tha
 
 
 def flow_with_cwr(base, reduced_number):
-    """Return a flow that has sent ten packets of 1000 bytes from `base` on, one of them with CWR."""
+    """Return a flow that has sent ten packets of 1000 bytes from `base` on, one with CWR."""
     flow = LayerFlowState()
     for number in range(10):
         is_reduced = number == reduced_number
