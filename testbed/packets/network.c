@@ -4,27 +4,24 @@
 #include "../data_plane/select.h"
 #include "event_merge.h"
 #include "flow_table.h"
+#include "memory.h"
 
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #define NONE UINT32_MAX
 #define NS_PER_BYTE_AT_1_BPS 8000000000ull
-#define LINE_BYTES 64 /* of the processor's cache */
-#define HUGE_PAGE_BYTES (2u << 20)
 /* Events of a lane ahead of the first, whose port or frame is fetched, then what these name, then
  * what that names. */
-#define FAR_AHEAD 32
-#define NEAR_AHEAD 20
-#define SET_AHEAD 12
-#define NEXT_AHEAD 6
+#define FAR_AHEAD 16
+#define NEAR_AHEAD 9
+#define SET_AHEAD 5
+#define NEXT_AHEAD 3
+#define CACHE_BYTES (1u << 20) /* of one processor, roughly */
 #define FLOWLET_BITS 12 /* of an index of a switch's flowlets */
 #define TTL 64 /* of a packet, as Linux sends it */
 #define ROOM_FRAME 64 /* bytes of a frame that says pause, go on, or credits */
@@ -245,8 +242,6 @@ struct packet_network {
 	struct source *sources; /* hosts; 0 with a transport */
 	int is_tcp;
 	struct port *ports;
-	const uint32_t *given_hops; /* by the caller */
-	uint32_t *copied_hops; /* 0 without a copy */
 	uint32_t *last_switch; /* by host and plane, true_orders from the first switch */
 	struct set_memory *memories; /* at the place of the set */
 	struct flowlet_entry *flowlets;
@@ -262,12 +257,14 @@ struct packet_network {
 	struct memo *memos; /* by a hash of what is looked up; the last one stays */
 	uint32_t *versions; /* of each node's routes, from 1 */
 	uint32_t n_memos; /* a power of two */
+	int is_large; /* its ports do not fit into the cache, and its tables still less */
 	int live; /* tables change while packets are under way */
 	int is_rerouted; /* tables have changed */
 	struct room message_room, step_room;
 	struct crew *crew; /* 0 unless the network is in parts */
 
 	struct event_queue events;
+	struct arena arena; /* of flows of TCP that begin here */
 	struct frame *frames;
 	struct place *places; /* of frames */
 	uint32_t *over; /* port over which a frame came that takes room, or NONE; with rooms */
@@ -284,20 +281,6 @@ struct packet_network {
 	struct event_log log;
 	struct outbox outboxes[EVENT_PARTS];
 };
-
-/* Return memory for many objects, 0 without; large pages save searches for addresses. */
-static void *allocate(size_t count, size_t size)
-{
-	size_t bytes = count * size;
-	size_t unit = bytes < HUGE_PAGE_BYTES ? LINE_BYTES : HUGE_PAGE_BYTES;
-	void *memory;
-
-	bytes = (bytes + unit - 1) / unit * unit;
-	memory = aligned_alloc(unit, bytes);
-	if (memory && unit == HUGE_PAGE_BYTES)
-		madvise(memory, bytes, MADV_HUGEPAGE);
-	return memory;
-}
 
 static int grow(struct packet_network *n, void **array, struct room *room, size_t size)
 {
@@ -1326,7 +1309,7 @@ static void open_connection(struct packet_network *n, uint32_t number)
 	m->last = NONE;
 	for (int end = SENDER; end <= RECEIVER; end++)
 		m->ends[end] = (struct flow_end){ .wake = TCP_NEVER, .next = NONE };
-	m->tcp = tcp_new(&n->tcp, number);
+	m->tcp = tcp_new(&n->tcp, number, &n->arena);
 	if (!m->tcp) {
 		n->error = -ENOMEM;
 		return;
@@ -1993,8 +1976,10 @@ static void run_event(struct packet_network *n, const struct event *event)
 	}
 }
 
+/* These are inline, as GCC takes a function that only fetches for one without effect, and drops its calls. */
+
 /* Fetch what an arrival needs beside its frame. */
-static void fetch_of_arrival(struct packet_network *n, const struct event *arrival)
+static __always_inline void fetch_of_arrival(struct packet_network *n, const struct event *arrival)
 {
 	const struct frame *frame = frame_at(n, arrival->subject);
 
@@ -2012,7 +1997,7 @@ static void fetch_of_arrival(struct packet_network *n, const struct event *arriv
 	}
 }
 
-static void fetch_set(struct packet_network *n, const struct event *arrival)
+static __always_inline void fetch_set(struct packet_network *n, const struct event *arrival)
 {
 	const struct frame *frame = frame_at(n, arrival->subject);
 
@@ -2021,7 +2006,7 @@ static void fetch_set(struct packet_network *n, const struct event *arrival)
 }
 
 /* Fetch the port by which an arriving frame will leave, if it is known, or its flow of TCP. */
-static void fetch_behind_arrival(struct packet_network *n, const struct event *arrival)
+static __always_inline void fetch_behind_arrival(struct packet_network *n, const struct event *arrival)
 {
 	struct frame *frame = frame_at(n, arrival->subject);
 	uint32_t node = arrival->place, rule = n->wiring.rule.rule;
@@ -2060,10 +2045,10 @@ static void fetch_ahead(struct packet_network *n, uint32_t lane)
 
 		if (port->data.first != NONE)
 			__builtin_prefetch(&n->places[port->data.first], 1);
-	} else if (near) {
+	} else if (near && n->is_large) {
 		fetch_of_arrival(n, near);
 	}
-	if (set && event_kind(set) == ARRIVAL)
+	if (set && n->is_large && event_kind(set) == ARRIVAL)
 		fetch_set(n, set);
 	if (next && event_kind(next) == ARRIVAL)
 		fetch_behind_arrival(n, next);
@@ -2167,27 +2152,6 @@ static int make_flow_table(struct packet_network *n, uint32_t nodes)
 	return note_owners(n);
 }
 
-/* Route by these next hops: by a copy in large pages, so that few accesses wait for an address, unless they
- * change in place; 0 without memory. */
-static int take_hops(struct packet_network *n, const uint32_t *hops)
-{
-	const struct packet_wiring *w = &n->wiring;
-	size_t count = (size_t)w->layers * w->n_switches * w->n_switches;
-
-	free(n->copied_hops);
-	n->copied_hops = 0;
-	n->given_hops = hops;
-	n->wiring.hops = hops;
-	if (n->live || !hops)
-		return 1;
-	n->copied_hops = allocate(count, sizeof(*n->copied_hops));
-	if (!n->copied_hops)
-		return 0;
-	memcpy(n->copied_hops, hops, count * sizeof(*hops));
-	n->wiring.hops = n->copied_hops;
-	return 1;
-}
-
 struct packet_network *packet_network_new(const struct packet_wiring *wiring,
 					  const struct ndp_parameters *ndp,
 					  const struct tcp_parameters *tcp,
@@ -2220,12 +2184,13 @@ struct packet_network *packet_network_new(const struct packet_wiring *wiring,
 	n->free_frame = NONE;
 	events_init(&n->events, 1);
 	n->ports = allocate(n_ports, sizeof(*n->ports));
+	n->is_large = n_ports * sizeof(*n->ports) > CACHE_BYTES;
 	n->last_switch = calloc((size_t)wiring->n_hosts * wiring->planes, sizeof(*n->last_switch));
 	n->memories = calloc(wiring->n_hop_sets, sizeof(*n->memories));
 	n->endpoints = calloc(wiring->n_hosts, sizeof(*n->endpoints));
 	n->wakes = calloc(wiring->n_hosts, sizeof(*n->wakes));
 	if (!n->ports || !n->last_switch || !n->memories || !n->endpoints || !n->wakes ||
-	    !take_hops(n, wiring->hops) || !make_flowlets(n) || !make_pairs(n) || !make_sources(n, stream) ||
+	    !make_flowlets(n) || !make_pairs(n) || !make_sources(n, stream) ||
 	    !make_flow_table(n, nodes)) {
 		packet_network_free(n);
 		return 0;
@@ -2256,6 +2221,7 @@ struct packet_network *packet_network_new(const struct packet_wiring *wiring,
 static void free_part(struct packet_network *part)
 {
 	events_free(&part->events);
+	arena_free(&part->arena);
 	free_log(&part->log);
 	free(part->frames);
 	free(part->places);
@@ -2285,14 +2251,11 @@ void packet_network_free(struct packet_network *n)
 		return;
 	for (uint32_t host = 0; n->endpoints && host < n->wiring.n_hosts; host++)
 		ndp_free(n->endpoints[host]);
-	for (size_t i = 0; n->is_tcp && i < n->message_room.count; i++)
-		tcp_free(n->messages[i].tcp);
 	if (n->crew)
 		free_crew(n->crew);
 	free_part(n);
 	free(n->ports);
 	free(n->last_switch);
-	free(n->copied_hops);
 	free(n->memories);
 	free(n->flowlets);
 	free(n->pairs);
@@ -2488,14 +2451,13 @@ int packet_network_reroute(struct packet_network *n, const uint32_t *departures,
 {
 	struct set_memory *memories = calloc(n_hop_sets, sizeof(*memories));
 
-	if (!memories || !take_hops(n, hops)) {
-		free(memories);
+	if (!memories)
 		return -ENOMEM;
-	}
 	free(n->memories);
 	n->memories = memories;
 	n->is_rerouted = 1;
 	n->wiring.departures = departures;
+	n->wiring.hops = hops;
 	n->wiring.hop_sets = hop_sets;
 	n->wiring.n_hop_sets = n_hop_sets;
 	return 0;
@@ -2506,7 +2468,6 @@ int packet_network_live(struct packet_network *n, packet_lookup *look_up, uint32
 	uint32_t nodes = n->wiring.n_hosts + n->wiring.n_switches;
 
 	n->live = 1;
-	take_hops(n, n->given_hops);
 	if (!look_up)
 		return 0;
 	n->memos = calloc(n_memos, sizeof(*n->memos));

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "tcp_machine.h"
 #include "cubic.h"
-
-#include <stdlib.h>
-#include <string.h>
+#include "memory.h"
 
 #define NONE UINT32_MAX
 #define SECOND_NS 1000000000ull
@@ -22,7 +20,6 @@
 #define MOST_BLOCKS 4		/* that a receiver remembers */
 #define MEMORY_BYTES 960		/* that a packet takes beside its payload */
 #define MOST_WAITING_BYTES (4u << 20) /* tcp_limit_output_bytes */
-#define LINE_BYTES 64		/* of the processor's cache */
 
 enum { LISTED = 1, SACKED = 2, LOST = 4, AGAIN = 8, EVER_AGAIN = 16 };
 enum { OPEN, REDUCING, RECOVERY, LOSS };
@@ -73,6 +70,7 @@ struct tcp_flow {
 	struct tcp_parameters parameters;
 	uint32_t flow, packets, room, payload_bytes;
 	struct cubic *cubic; /* 0 without; it follows the flow in memory */
+	struct arena *arena;
 	_Alignas(LINE_BYTES) struct sender s;
 	struct tcp_counters counters;
 	_Alignas(LINE_BYTES) struct receiver r;
@@ -97,16 +95,14 @@ static uint64_t tick(const struct tcp_flow *f, uint64_t now, uint64_t after_ns)
 	return (now / jiffy + (after_ns + jiffy - 1) / jiffy) * jiffy;
 }
 
-struct tcp_flow *tcp_new(const struct tcp_parameters *parameters, uint32_t flow)
+struct tcp_flow *tcp_new(const struct tcp_parameters *parameters, uint32_t flow, struct arena *arena)
 {
 	size_t bytes = sizeof(struct tcp_flow) + (parameters->cubic ? sizeof(struct cubic) : 0);
-	struct tcp_flow *f;
+	struct tcp_flow *f = arena_take(arena, bytes);
 
-	bytes = (bytes + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES;
-	f = aligned_alloc(LINE_BYTES, bytes);
 	if (!f)
 		return 0;
-	memset(f, 0, bytes);
+	f->arena = arena;
 	f->cubic = parameters->cubic ? (struct cubic *)(f + 1) : 0;
 	f->parameters = *parameters;
 	f->flow = flow;
@@ -125,15 +121,6 @@ struct tcp_flow *tcp_new(const struct tcp_parameters *parameters, uint32_t flow)
 	f->r.window = INITIAL_RECEIVE_BYTES / f->payload_bytes;
 	f->r.quick = most(2, least(MOST_QUICK, f->r.window / 2));
 	return f;
-}
-
-void tcp_free(struct tcp_flow *f)
-{
-	if (!f)
-		return;
-	free(f->s.packets);
-	free(f->r.received);
-	free(f);
 }
 
 /* The sender's windows. */
@@ -317,18 +304,17 @@ static void set_retransmission_timer(struct tcp_flow *f, uint64_t now)
 static int grow(struct tcp_flow *f, uint32_t packets)
 {
 	uint32_t room = most(packets, 2 * (uint64_t)f->room);
-	struct packet *larger = realloc(f->s.packets, room * sizeof(*larger));
-	uint8_t *received;
+	struct packet *larger = arena_take(f->arena, room * sizeof(*larger));
+	uint8_t *received = arena_take(f->arena, room);
 
-	if (!larger)
+	if (!larger || !received)
 		return 0;
+	if (f->room) {
+		memcpy(larger, f->s.packets, f->room * sizeof(*larger));
+		memcpy(received, f->r.received, f->room);
+	}
 	f->s.packets = larger;
-	received = realloc(f->r.received, room);
-	if (!received)
-		return 0;
 	f->r.received = received;
-	memset(larger + f->room, 0, (room - f->room) * sizeof(*larger));
-	memset(received + f->room, 0, room - f->room);
 	f->room = room;
 	return 1;
 }

@@ -55,14 +55,14 @@ struct tcp_counters {
 	uint64_t sent, retransmissions, spurious, timeouts, probes, reductions, late;
 };
 
+struct arena;
 struct tcp_flow;
 
 /* Fetch one end of a flow into the processor's cache, before it handles a segment. */
 void tcp_fetch(const struct tcp_flow *flow, int is_receiver);
 
-/* Return a flow without data, 0 without memory. */
-struct tcp_flow *tcp_new(const struct tcp_parameters *parameters, uint32_t flow);
-void tcp_free(struct tcp_flow *flow);
+/* Return a flow without data, 0 without memory.  It is freed with the arena. */
+struct tcp_flow *tcp_new(const struct tcp_parameters *parameters, uint32_t flow, struct arena *arena);
 
 /* Open the connection, by a handshake that took `rtt_ns`; else the first segment begins one. */
 void tcp_open(struct tcp_flow *flow, uint64_t now, uint64_t rtt_ns);

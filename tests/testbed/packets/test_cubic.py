@@ -213,12 +213,10 @@ def test_each_round_has_samples_and_a_train_of_its_own(window: Window) -> None:
 
 
 @pytest.fixture
-def flow(compiled: Path) -> Iterator[Flow]:
+def flow(compiled: Path) -> Flow:
     library = CDLL(str(compiled))
     rto_min_ns = 100_000 * MS_NS  # no timeout, and no rest that ends a window
-    flow = Flow(library, CLASSIC_ECN, recovery=RACK, cubic=1, rto_min_ns=rto_min_ns)
-    yield flow
-    library.tcp_free(flow.flow)
+    return Flow(library, CLASSIC_ECN, recovery=RACK, cubic=1, rto_min_ns=rto_min_ns)
 
 
 class Sender:

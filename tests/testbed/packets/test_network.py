@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import re
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -554,3 +556,14 @@ def test_parallel_links_fail_one_by_one(failed: list[str]) -> None:
 def test_a_library_of_another_version_is_refused_with_the_remedy() -> None:
     with pytest.raises(OSError, match=r"^libndp.so lacks ndp_old, .* `make bpf` compiles it$"):
         ndp_library.declare(ctypes.CDLL(None), [("ndp_old", None, [])])
+
+
+def test_the_compiler_drops_no_fetch_of_memory() -> None:
+    """GCC drops calls of a function that only fetches, with a third of the speed at 8,192 hosts."""
+    source = Path(packets.__file__).with_name("network.c").read_text()
+    command = ["objdump", "--disassemble", str(ndp_library.PATH)]
+    code = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    by_function = re.split(r"^[0-9a-f]+ <", code, flags=re.MULTILINE)
+    fetches = "".join(part for part in by_function if not part.startswith("tcp_fetch>"))
+    written = source.count("__builtin_prefetch(")
+    assert len(re.findall(r"\t(?:prefetch|prfm)", fetches)) >= written > 0

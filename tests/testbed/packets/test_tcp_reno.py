@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from ctypes import CDLL, POINTER, Structure, byref, c_uint8, c_uint32, c_uint64, c_void_p
+from ctypes import (
+    CDLL,
+    POINTER,
+    Structure,
+    byref,
+    c_uint8,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+    create_string_buffer,
+)
 from pathlib import Path
 
 import pytest
@@ -31,19 +40,22 @@ class Segment(Structure):
     )
 
 
+ARENA = create_string_buffer(32)  # struct arena: memory of all flows, until the tests end
+
+
 class Flow:
     """A flow whose segments a test carries by hand."""
 
     def __init__(self, library: CDLL, ecn: int, **parameters: int) -> None:
         self.library, self.now = library, 0
         library.tcp_new.restype = c_void_p
-        library.tcp_new.argtypes = [POINTER(TcpParameters), c_uint32]
+        library.tcp_new.argtypes = [POINTER(TcpParameters), c_uint32, c_void_p]
         library.tcp_sender_deadline.restype = c_uint64
         values = {"rto_min_ns": 200_000, "recovery": RENO, **parameters}
         parameters_of = TcpParameters(
             jiffy_ns=200_000, frame_bytes=9_000, ecn=ecn, one_message=1, **values
         )
-        self.flow = c_void_p(library.tcp_new(byref(parameters_of), 0))
+        self.flow = c_void_p(library.tcp_new(byref(parameters_of), 0, ARENA))
         library.tcp_open(self.flow, c_uint64(0), c_uint64(RTT_NS))
         library.tcp_write(self.flow, c_uint64(0), c_uint64(1_000_000))
 
@@ -78,11 +90,9 @@ class Flow:
 
 
 @pytest.fixture
-def flow(compiled: Path, request: pytest.FixtureRequest) -> Iterator[Flow]:
+def flow(compiled: Path, request: pytest.FixtureRequest) -> Flow:
     library = CDLL(str(compiled))
-    flow = Flow(library, getattr(request, "param", NO_ECN))
-    yield flow
-    library.tcp_free(flow.flow)
+    return Flow(library, getattr(request, "param", NO_ECN))
 
 
 def with_eight_in_flight(flow: Flow) -> None:
