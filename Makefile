@@ -93,11 +93,12 @@ test-mininet: setup ## which of Mininet 2.3's own tests pass on our networks; ab
 chaos: $(READY) ## campaigns of random faults in the simulator; CAMPAIGNS for each kind of daemon, SEED draws them
 	$(PYTEST) $(ALL_CORES) tests/chaos/test_simulated.py -k every_campaign --campaigns $(CAMPAIGNS) --hypothesis-seed=$(SEED)
 
-fuzz: $(READY) ## ten million hostile messages to daemons of every scheme, and to the transport in C, a million to agents; threads that race; half an hour
+fuzz: $(READY) ## ten million hostile messages to daemons of every scheme, and to the transport in C, a million to agents; as many flows over networks at random, with threads, too; an hour
 	$(PYTHON) -m tests.fuzz.hostile_datagrams
 	$(PYTHON) -m tests.fuzz.hostile_messages
 	$(PYTHON) -m tests.fuzz.hostile_peers
-	$(PYTHON) -m tests.fuzz.racing_threads
+	$(PYTHON) -m tests.fuzz.hostile_networks
+	$(PYTHON) -m tests.fuzz.hostile_networks --sanitizer thread --flows 50000
 	if $(PYTHON) -c 'import atheris' 2>/dev/null; then $(PYTHON) -m tests.fuzz.coverage_guided; fi # pip install '.[fuzz]'
 
 mutants: $(READY) $(LIBRARIES) ## plant SAMPLE faults in ROOM, such as testbed/labs, and print those that its tests let pass

@@ -9,7 +9,11 @@
 
 #define LINE_BYTES 64 /* of the processor's cache */
 #define HUGE_PAGE_BYTES (2u << 20)
+#ifdef __SANITIZE_ADDRESS__
+#define FIRST_CHUNK_BYTES 0 /* a chunk for each piece, so that its bounds are watched */
+#else
 #define FIRST_CHUNK_BYTES (64u << 10)
+#endif
 
 /* Return memory for many objects, 0 without. */
 static inline void *allocate(size_t count, size_t size)

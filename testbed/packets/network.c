@@ -912,8 +912,6 @@ static void lose(struct packet_network *n, uint32_t index)
 {
 	n->unrouted++;
 	free_frame(n, index);
-	if (!n->live)
-		n->error = -ENETUNREACH;
 }
 
 /* Let a new frame of message `number` leave its host; 0 if the queue is full. */

@@ -226,7 +226,7 @@ uint32_t packet_network_flows(struct packet_network *network, uint64_t time_ns, 
 
 /* Run all events up to and including `time_ns`, or until there is an event to take, or
  * `most_events` have been run.  Return 0 if none is left up to that time, else 1; -EINVAL for a message
- * that no endpoint can send, -ENOMEM, or -ENETUNREACH if a switch has no next hop for a packet. */
+ * that no endpoint can send, or -ENOMEM. */
 int packet_network_run(struct packet_network *network, uint64_t time_ns, uint64_t most_events);
 
 /* Return the time of the last event. */

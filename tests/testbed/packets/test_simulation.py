@@ -143,6 +143,20 @@ def test_switches_route_around_links_that_they_know_to_be_dead() -> None:
     assert noticed.unfinished == 0
 
 
+@pytest.mark.parametrize("scheme", ["ecmp", "ugal"])
+def test_a_fabric_that_known_failures_part_loses_packets_between_its_parts(scheme: str) -> None:
+    """Let the first group of a Dragonfly lose its links to the others."""
+    topology = build("dragonfly:p=1,a=2,h=1")
+    rows = [(src, dst, 50_000) for src in range(6) for dst in range(6) if src != dst]
+    ends = topology.links[:, [0, 2]] - topology.servers
+    cut = np.flatnonzero((ends >= 0).all(axis=1) & ((ends < 2).sum(axis=1) == 1)).tolist()
+    outcome = simulate(topology, scheme, rows, faults=[Fault(cut, 0.0, 0.0)], deadline_s=1.0)
+    assert np.isnan(outcome.completion_s).tolist() == [
+        (src < 2) != (dst < 2) for src, dst, _ in rows
+    ]
+    assert outcome.unrouted
+
+
 @pytest.mark.parametrize("scheme", ["ecmp", "vlb", "letflow"])
 @pytest.mark.parametrize("shift", [0, 512])
 def test_flows_take_uplinks_as_random_ones_do(scheme: str, shift: int) -> None:
