@@ -50,11 +50,14 @@ def test_transports_are_named():
     ("packet ecmp tcp:recovery=reno", 1),
     ("packet letflow tcp", 1),
     ("packet letflow tcp:small_queues=0", 0),
-    ("packet fatpaths:trigger=cut tcp:recovery=reno", 1),
+    ("packet fatpaths:trigger=cut tcp:recovery=reno", 2),
+    ("packet fatpaths tcp:recovery=reno", 2),
+    ("packet fatpaths:trigger=gap tcp", 1),
+    ("packet flowlets tcp:recovery=reno", 0),
     ("packet ecmp ndp", 1),
     ("packet fatpaths:trigger=none ndp", 0),
     ("kernel ecmp tcp", 0),
-    ("kernel layers tcp", 1),
+    ("kernel layers tcp", 2),
 ])  # fmt: skip
 def test_cells_whose_rows_have_changed_have_other_versions(cell, changes):
     engine, scheme, spec = cell.split()
