@@ -1,7 +1,8 @@
 """FatPaths (Besta et al.): the source chooses a layer for each flowlet.
 
 Each layer has one path to each router.  Hosts choose in eBPF (testbed/data_plane/layers.bpf.c), by
-layer_choice.h.  What they are compared with is here, too:
+layer_choice.h.  The paper's senders leave a layer; here receivers do, too, whose acknowledgements
+are lost (trigger `cut`).  What they are compared with is here, too:
 
     one path a flow     trigger=none,start=random
     minimal paths only  construction=random,rho=1, or layers=1

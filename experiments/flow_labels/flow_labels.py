@@ -350,7 +350,7 @@ def check(run: Run) -> None:
 
 
 def revisions(engine: str, parameters: Mapping[str, Scalar]) -> int:
-    """Return how often results have changed: of all simulated flows, and twice by cuts in layers."""
+    """Return how often results have changed: of simulated flows, and twice by cuts in layers."""
     name = parse(str(parameters["way"]))[0]
     return (engine == "packet") + 2 * (name in (*BY_CUTS, "fatpaths"))
 

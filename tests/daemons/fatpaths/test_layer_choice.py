@@ -243,7 +243,7 @@ FIRST, SECOND = (0, 1000), (1000, 2000)
 @pytest.mark.parametrize(("events", "shown"), [
     ([0, FIRST, 1000, FIRST, FIRST, FIRST], [4, 5]),
     ([0, FIRST, 1000, FIRST, 1000, FIRST], [5]),  # what is answered again
-    ([0, FIRST, 1000, SECOND, 2000, SECOND, FIRST, FIRST], [7]),  # a probe, and the timeouts behind it
+    ([0, FIRST, 1000, SECOND, 2000, SECOND, FIRST, FIRST], [7]),  # a probe, two timeouts
     ([0, FIRST, 1000, SECOND, 2000, SECOND, FIRST, SECOND, FIRST], []),  # overtaken
     ([0, FIRST, 1000, FIRST, SECOND, 2000, FIRST, FIRST], [7]),  # new data came in between
     ([0, FIRST, FIRST, FIRST, 1000], []),  # an acknowledgement waits for its timer
