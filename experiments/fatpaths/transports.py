@@ -157,8 +157,8 @@ def changes_tcp(engine: str, parameters: Mapping[str, Scalar]) -> int:
     """Return how often the results of TCP's flows have changed in a cell.
 
     Once simulated hosts let a whole window wait, unless they were told otherwise, or a flow that
-    lost its first packet in a new layer stayed there.  And once acknowledgements stayed in a layer
-    that lost them.
+    lost its first packet in a new layer stayed there.  And once acknowledgements of
+    fatpaths:trigger=cut stayed in a layer that lost them.
     """
     text = str(parameters.get("transport", "tcp"))
     parsed = transport(text)
@@ -167,7 +167,7 @@ def changes_tcp(engine: str, parameters: Mapping[str, Scalar]) -> int:
     scheme = str(parameters.get("scheme", parameters.get("routing", "ecmp")))
     name, options = parse(scheme)
     in_layers = name in ("layers", "fatpaths")
-    by_cuts = in_layers and "cut" in options.get("trigger", "gap-cut")
+    by_cuts = name == "fatpaths" and "cut" in options.get("trigger", "gap-cut")
     waits_less = engine == "packet" and parsed.small_queues == 1 and "small_queues" not in text
     return (in_layers or waits_less) + by_cuts
 
@@ -240,7 +240,7 @@ def network_figures(net: PacketNetwork, is_tcp: bool) -> Row:
 
 
 def tcp_layers(run: Run, how: Carriage) -> TcpLayers:
-    """Return how hosts of TCP choose layers on the simulated network."""
+    """Return how hosts of TCP choose layers on the simulated network: the paper's senders do."""
     return TcpLayers(
         trigger=Trigger.GAP if how.gap_us else Trigger.CUT,
         gap_us=how.gap_us,

@@ -17,7 +17,7 @@
 static __always_inline __u32 *marks_of(void *context, __u32 layer);
 
 /* The same numbers as in daemons/fatpaths/scheme.py. */
-enum { ON_GAP = 1, ON_CUT = 2, ON_ECN = 4, ON_DRAINED = 8, ON_BYTES = 16 };
+enum { ON_GAP = 1, ON_CUT = 2, ON_ECN = 4, ON_DRAINED = 8, ON_BYTES = 16, ON_REPEAT = 32 };
 enum { START_FIRST, START_RANDOM, START_IN_TURN };
 enum { TAKE_RANDOM, TAKE_LEAST_MARKED, TAKE_IN_TURN };
 

@@ -218,9 +218,9 @@ static __always_inline __u32 layer_of(const struct packet *packet, struct key *k
 		packet->counters->cells++;
 		is_drawn_again = 1;
 	}
-	/* ON_ECN needs the sequence numbers that events_of() notes */
-	if (settings->trigger & (ON_CUT | ON_ECN | ON_DRAINED) && key->protocol == IPPROTO_TCP &&
-	    key->ports)
+	/* ON_ECN and ON_REPEAT need the numbers that events_of() notes */
+	if (settings->trigger & (ON_CUT | ON_ECN | ON_DRAINED | ON_REPEAT) &&
+	    key->protocol == IPPROTO_TCP && key->ports)
 		events = events_of(flow, packet);
 	if (events & ON_CUT)
 		packet->counters->cuts++;
@@ -279,7 +279,7 @@ static __always_inline void hear(const struct packet *packet)
 	if ((const void *)(tcp + 1) > packet->end)
 		return;
 	hears = tcp->ack && hears_acknowledgements(settings);
-	bytes = settings->trigger & ON_CUT ? length_of(ip, tcp) : 0;
+	bytes = settings->trigger & ON_REPEAT ? length_of(ip, tcp) : 0;
 	if (!hears && !bytes)
 		return;
 	key.source = own_address(ip->daddr);

@@ -1396,7 +1396,7 @@ static void take_data(struct packet_network *n, struct message *m,
 	struct flow *choice = &m->ends[RECEIVER].choice;
 	uint32_t first = first_of(segment);
 
-	if (n->layers.layers > 1 && n->layers.trigger & ON_CUT &&
+	if (n->layers.layers > 1 && n->layers.trigger & ON_REPEAT &&
 	    shows_lost_answers(choice, first, first + 1))
 		draw_layer(n, choice, pair_of(n, m->dst, m->src));
 }

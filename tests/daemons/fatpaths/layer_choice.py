@@ -10,11 +10,11 @@ flowlet ends at one of these events, or when an ICMP error reports a broken path
           again in order: one at or before the last that was sent again shows that a retransmission
           was lost, which is another cut (RFC 5681, section 4.3).  The first retransmission of the
           newest packet is a tail-loss probe (RFC 8985, section 7), which cuts no window.
-          An end that only acknowledges has no window.  It hears of the cut: its peer's timer sends
-          what it has acknowledged, so the acknowledgements were lost.  The paper does not say that
-          they move.  The rule is that of Linux, where such data draw another hash of the socket
-          (tcp_rcv_spurious_retrans): the same data came again twice, and no new data since.  Once
-          is not enough, for that may be a tail-loss probe, or data that others overtook.
+    repeat  an end that only acknowledges has no window, and hears of its peer's cut: the timer
+          sends what was acknowledged, so the acknowledgements were lost.  The paper does not say
+          that they move.  The rule is that of Linux, where such data draw another hash of the
+          socket (tcp_rcv_spurious_retrans): the same data came again twice, and no new data since.
+          Once is not enough, for that may be a tail-loss probe, or data that others overtook.
     drained  all that the flow has sent is acknowledged (Flowcut), so that no packet of it can be
           overtaken by the next one
     bytes  the flow has sent a cell of cell_kb (Presto); a packet that is too long for the rest of a

@@ -14,7 +14,7 @@ import pytest
 from tests.daemons.fatpaths.layer_choice import Choice, Start
 from weft.daemons.core import registry
 from weft.daemons.fatpaths.forwarding import in_layer, tagged
-from weft.daemons.fatpaths.scheme import Trigger
+from weft.daemons.fatpaths.scheme import BY_CUT, Trigger
 from weft.daemons.routing.selection import below, flow_hash, mix
 from weft.testbed.data_plane.data_plane import DataPlane
 from weft.testbed.data_plane.layer_program import LayerCounts, LayerProgram
@@ -383,7 +383,7 @@ def test_acknowledgements_leave_a_dead_layer() -> None:
         link = TOPOLOGY.link_name(TOPOLOGY.link_between(back[1], back[2]))
         tcp.tune(net, {"ipv4/tcp_rto_min_us": "10000"})
         after = {}
-        for trigger in (Trigger.NONE, Trigger.CUT):
+        for trigger in (Trigger.CUT, BY_CUT):
             program.set(OFF | {"trigger": trigger})
             before = program.counters()
             table = flows.run(
@@ -402,8 +402,8 @@ def test_acknowledgements_leave_a_dead_layer() -> None:
             net.restore(link)
             after[trigger] = table.results[0].received_bytes
             repeats = since(program, before).repeats
-            assert (repeats > 0) == (trigger == Trigger.CUT)
-    assert after[Trigger.CUT] > 20 * after[Trigger.NONE]
+            assert (repeats > 0) == (trigger == BY_CUT)
+    assert after[BY_CUT] > 20 * after[Trigger.CUT]
 
 
 def test_the_kernels_own_table_forwards_layers_too_and_first_layers_follow_the_seed() -> None:

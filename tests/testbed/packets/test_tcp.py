@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.daemons.fatpaths.layer_choice import Choice, Start
 from weft.daemons.fatpaths import layers
-from weft.daemons.fatpaths.scheme import Trigger
+from weft.daemons.fatpaths.scheme import BY_CUT, Trigger
 from weft.daemons.transport.results import Delivered
 from weft.testbed.packets import network as packets
 from weft.testbed.packets.network import (
@@ -264,14 +264,14 @@ def test_acknowledgements_leave_a_dead_layer(one_message: bool, compiled: Path) 
     """Nothing that hosts of the first leaf send is lost.  What the others answer is, in layer 0,
     where they begin, and in another one."""
     topology = build(SPINES)
-    for trigger in (Trigger.CUT, Trigger.NONE):
+    for trigger in (BY_CUT, Trigger.CUT):
         net = over_spines(compiled, TcpLayers(trigger=trigger), one_message=one_message)
         links = topology.links[[topology.link(f"e1-c{spine}") for spine in range(2)]]
         net.fail(links[:, :2])
         for flow in range(12):
             net.send(0, flow % 4, 4, flow, 3_000_000)
         net.run_until(200 * SECOND_NS)
-        assert len(net.delivered) == (12 if trigger == Trigger.CUT else 0)
+        assert len(net.delivered) == (12 if trigger == BY_CUT else 0)
         assert dropped(net) > 12
 
 
