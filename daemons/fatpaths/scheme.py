@@ -1,8 +1,10 @@
 """FatPaths (Besta et al.): the source chooses a layer for each flowlet.
 
 Each layer has one path to each router.  Hosts choose in eBPF (testbed/data_plane/layers.bpf.c), by
-layer_choice.h.  What they are compared with is here, too:
+layer_choice.h.  At trigger `cut` acknowledgements that are lost leave their layer, too, of which
+the paper says nothing (section VIII-A1).  What they are compared with is here, too:
 
+    data alone, as the paper  trigger=data-cut
     one path a flow     trigger=none,start=random
     minimal paths only  construction=random,rho=1, or layers=1
     Linux' tcp_plb      trigger=ecn,ecn=K, and a congestion control that does ECN
@@ -98,19 +100,22 @@ class Trigger(IntFlag):
     ECN = 4
     DRAINED = 8
     BYTES = 16
+    REPEAT = 32  # data come again, of acknowledgements
 
 
+BY_CUT = Trigger.CUT | Trigger.REPEAT
 TRIGGERS = {
-    "gap-cut": Trigger.GAP | Trigger.CUT,
+    "gap-cut": Trigger.GAP | BY_CUT,
     "none": Trigger.NONE,
     "gap": Trigger.GAP,
-    "cut": Trigger.CUT,
+    "cut": BY_CUT,
     "ecn": Trigger.ECN,
     "gap-ecn": Trigger.GAP | Trigger.ECN,
-    "cut-ecn": Trigger.CUT | Trigger.ECN,
-    "gap-cut-ecn": Trigger.GAP | Trigger.CUT | Trigger.ECN,
+    "cut-ecn": BY_CUT | Trigger.ECN,
+    "gap-cut-ecn": Trigger.GAP | BY_CUT | Trigger.ECN,
     "drained": Trigger.DRAINED,
     "bytes": Trigger.BYTES,
+    "data-cut": Trigger.CUT,
 }
 HOSTS = {
     "trigger": IntegerParameter.word("what makes a flow take another layer", TRIGGERS),

@@ -60,7 +60,8 @@ def layered_scheme(run: Run) -> str:
     parsed, trigger = transports.transport_of(run), "none"
     if parsed.name == "tcp":
         gap = f"gap,gap_us={GAP_US}"
-        trigger = f"{gap if run.text('routing') == FLOWLETS else 'cut'},start={parsed.start}"
+        # as the paper's, whose senders alone leave layers
+        trigger = f"{gap if run.text('routing') == FLOWLETS else 'data-cut'},start={parsed.start}"
     if parsed.name == "tcp" or parsed.choice != "flow":
         trigger += f",ecn={transports.mark_packets(run)}"
     return (

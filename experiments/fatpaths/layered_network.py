@@ -125,10 +125,13 @@ def seed_switches(network: RunningNetwork, spec: str, seed: int) -> None:
         plane.set_scheme(balancing(registry.scheme(spec)[0], spec, delayed=False), seed=seed)
 
 
-def moves_by_cuts(engine: str, parameters: Mapping[str, Scalar]) -> bool:
-    """Return whether flows leave layers after cuts, by a rule that once left some in dead ones."""
+def moves_by_cuts(engine: str, parameters: Mapping[str, Scalar]) -> int:
+    """Return how often the rule has changed by which flows leave layers after cuts.
+
+    Once it left some in dead ones, and then their acknowledgements.
+    """
     name, options = parse(str(parameters["scheme"]))
-    return name == "fatpaths" and "cut" in options.get("trigger", "gap-cut")
+    return 2 * (name == "fatpaths" and "cut" in options.get("trigger", "gap-cut"))
 
 
 def check(run: Run) -> None:

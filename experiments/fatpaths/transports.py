@@ -153,20 +153,23 @@ def revisions(engine: str, parameters: Mapping[str, Scalar]) -> int:
     return hashes_flows(engine, parameters) + changes_tcp(engine, parameters)
 
 
-def changes_tcp(engine: str, parameters: Mapping[str, Scalar]) -> bool:
-    """Return whether simulated TCP has small queues now, or whether flows leave dead layers now.
+def changes_tcp(engine: str, parameters: Mapping[str, Scalar]) -> int:
+    """Return how often the results of TCP's flows have changed in a cell.
 
-    Once simulated hosts let a whole window wait, unless they were told otherwise, and a flow that
-    lost its first packet in a new layer stayed there.
+    Once simulated hosts let a whole window wait, unless they were told otherwise, or a flow that
+    lost its first packet in a new layer stayed there.  And once acknowledgements of
+    fatpaths:trigger=cut stayed in a layer that lost them.
     """
     text = str(parameters.get("transport", "tcp"))
     parsed = transport(text)
     if engine not in ("packet", "kernel") or parsed.name != "tcp":
-        return False
+        return 0
     scheme = str(parameters.get("scheme", parameters.get("routing", "ecmp")))
-    in_layers = parse(scheme)[0] in ("layers", "fatpaths")
+    name, options = parse(scheme)
+    in_layers = name in ("layers", "fatpaths")
+    by_cuts = name == "fatpaths" and "cut" in options.get("trigger", "gap-cut")
     waits_less = engine == "packet" and parsed.small_queues == 1 and "small_queues" not in text
-    return in_layers or waits_less
+    return (in_layers or waits_less) + by_cuts
 
 
 def check(run: Run) -> None:
@@ -237,7 +240,7 @@ def network_figures(net: PacketNetwork, is_tcp: bool) -> Row:
 
 
 def tcp_layers(run: Run, how: Carriage) -> TcpLayers:
-    """Return how hosts of TCP choose layers on the simulated network."""
+    """Return how hosts of TCP choose layers on the simulated network: the paper's senders do."""
     return TcpLayers(
         trigger=Trigger.GAP if how.gap_us else Trigger.CUT,
         gap_us=how.gap_us,

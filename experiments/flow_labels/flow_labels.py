@@ -58,7 +58,7 @@ LINUX_ROUNDS = 12
 DEAF = "dead=100"  # daemons miss 100 hellos, 3 s, before they find a neighbour dead
 PROCESSES = 2  # that the daemons share
 WORST = "worst"
-DRAWS = ("gaps", "cuts", "echoes", "errors", "drains", "cells")  # of LayerCounts
+DRAWS = ("gaps", "cuts", "echoes", "errors", "drains", "cells", "repeats")  # of LayerCounts
 REHASHES = {
     "timeout_rehashes": "TcpTimeoutRehash",
     "duplicate_rehashes": "TcpDuplicateDataRehash",
@@ -350,9 +350,9 @@ def check(run: Run) -> None:
 
 
 def revisions(engine: str, parameters: Mapping[str, Scalar]) -> int:
-    """Return how often results of simulated flows have changed: those of all, and in layers."""
+    """Return how often results have changed: of simulated flows, and twice by cuts in layers."""
     name = parse(str(parameters["way"]))[0]
-    return (engine == "packet") + (name in (*BY_CUTS, "fatpaths"))
+    return (engine == "packet") + 2 * (name in (*BY_CUTS, "fatpaths"))
 
 
 def is_compared(run: Run) -> bool:

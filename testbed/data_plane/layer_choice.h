@@ -17,7 +17,7 @@
 static __always_inline __u32 *marks_of(void *context, __u32 layer);
 
 /* The same numbers as in daemons/fatpaths/scheme.py. */
-enum { ON_GAP = 1, ON_CUT = 2, ON_ECN = 4, ON_DRAINED = 8, ON_BYTES = 16 };
+enum { ON_GAP = 1, ON_CUT = 2, ON_ECN = 4, ON_DRAINED = 8, ON_BYTES = 16, ON_REPEAT = 32 };
 enum { START_FIRST, START_RANDOM, START_IN_TURN };
 enum { TAKE_RANDOM, TAKE_LEAST_MARKED, TAKE_IN_TURN };
 
@@ -48,6 +48,8 @@ struct flow {
 	__u32 rounds; /* congested ones, in a row */
 	__u32 draws;  /* of layers */
 	__u32 bytes;  /* in this cell */
+	__u32 told;	  /* acknowledgement number that this end sent last */
+	__u32 came_again; /* newest data that came although `told` acknowledges them; told: none */
 };
 
 static __always_inline int comes_before(__u32 a, __u32 b)
@@ -85,6 +87,27 @@ static __always_inline int shows_cut(struct flow *flow, __u32 seq, __u32 end, in
 	if (flow->next_seq - flow->recover > MOST_WINDOW)
 		flow->recover = flow->next_seq - MOST_WINDOW;
 	return cut;
+}
+
+/* Note the acknowledgement number of a packet that this end sends. */
+static __always_inline void note_answer(struct flow *flow, __u32 ack)
+{
+	if (ack != flow->told)
+		flow->told = flow->came_again = ack;
+}
+
+/* Return 1 if a packet that arrives shows that the acknowledgements of this end are lost; arguments as
+ * of shows_cut(). */
+static __always_inline int shows_lost_answers(struct flow *flow, __u32 seq, __u32 end)
+{
+	int shows;
+
+	if (seq == end || comes_before(flow->told, end))
+		return 0;
+	/* twice: what comes again once may be a probe, or was taken for lost since others overtook it */
+	shows = seq == flow->came_again;
+	flow->came_again = seq;
+	return shows;
 }
 
 /* Return 1 if all that the flow has sent is acknowledged, so that no packet can be overtaken. */

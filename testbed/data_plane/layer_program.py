@@ -31,7 +31,7 @@ LEAVE, ARRIVE = "leave", "arrive"
 PRIORITY = 6
 FLOWS_PER_HOST, LEAST_FLOWS, MOST_FLOWS = 1 << 10, 1 << 14, 1 << 20
 LAYERS = 64  # in struct counters
-COUNTERS = LAYERS + 7
+COUNTERS = LAYERS + 8
 # struct key: addresses and ports in network order, and of the protocol the octet that is not 0
 KEY = "!IIHHBxxx"
 BATCH = 1 << 12
@@ -42,7 +42,8 @@ class LayerCounts(NamedTuple):
 
     packets: sent packets, by layer.
     flows: flows begun.
-    gaps, cuts, echoes, errors, drains, cells: draws of another layer for a flow, by reason.
+    gaps, cuts, echoes, errors, drains, cells, repeats: draws of another layer for a flow, by
+        reason; repeats: of acknowledgements, as data came again.
     """
 
     packets: tuple[int, ...]
@@ -53,6 +54,7 @@ class LayerCounts(NamedTuple):
     errors: int
     drains: int
     cells: int
+    repeats: int
 
 
 def attach(net: NetworkHandle, settings: Mapping[str, int]) -> None:

@@ -47,10 +47,11 @@ struct counters {
 	__u64 errors;
 	__u64 drains;
 	__u64 cells;
+	__u64 repeats;
 };
 
 _Static_assert(sizeof(struct key) == 16, "layer_program.KEY");
-_Static_assert(sizeof(struct counters) == 8 * (LAYERS + 7), "layer_program.COUNTERS");
+_Static_assert(sizeof(struct counters) == 8 * (LAYERS + 8), "layer_program.COUNTERS");
 
 MAP(all_settings, ARRAY, 1, 0, __u32, struct settings);
 MAP(flows, LRU_HASH, 1, 0, struct key, struct flow); /* layer_program.py sets the size */
@@ -169,6 +170,12 @@ static __always_inline struct flow *new_flow(struct key *key, const struct packe
 	return bpf_map_lookup_elem(&flows, key);
 }
 
+/* Return the sequence numbers that a TCP packet takes up. */
+static __always_inline __u32 length_of(const struct iphdr *ip, const struct tcphdr *tcp)
+{
+	return bpf_ntohs(ip->tot_len) - sizeof(*ip) - tcp->doff * 4 + tcp->syn + tcp->fin;
+}
+
 /* Return which triggers a TCP packet shows of its flow.  Pure acknowledgements show none. */
 static __always_inline __u32 events_of(struct flow *flow, const struct packet *packet)
 {
@@ -179,8 +186,10 @@ static __always_inline __u32 events_of(struct flow *flow, const struct packet *p
 
 	if ((const void *)(tcp + 1) > packet->end)
 		return 0;
+	if (tcp->ack)
+		note_answer(flow, bpf_ntohl(tcp->ack_seq));
 	seq = bpf_ntohl(tcp->seq);
-	bytes = bpf_ntohs(ip->tot_len) - sizeof(*ip) - tcp->doff * 4 + tcp->syn + tcp->fin;
+	bytes = length_of(ip, tcp);
 	if (!bytes)
 		return 0;
 	return events_shown(flow, packet->settings, seq, seq + bytes, tcp->cwr && !tcp->syn);
@@ -209,9 +218,9 @@ static __always_inline __u32 layer_of(const struct packet *packet, struct key *k
 		packet->counters->cells++;
 		is_drawn_again = 1;
 	}
-	/* ON_ECN needs the sequence numbers that events_of() notes */
-	if (settings->trigger & (ON_CUT | ON_ECN | ON_DRAINED) && key->protocol == IPPROTO_TCP &&
-	    key->ports)
+	/* ON_ECN and ON_REPEAT need the numbers that events_of() notes */
+	if (settings->trigger & (ON_CUT | ON_ECN | ON_DRAINED | ON_REPEAT) &&
+	    key->protocol == IPPROTO_TCP && key->ports)
 		events = events_of(flow, packet);
 	if (events & ON_CUT)
 		packet->counters->cuts++;
@@ -256,16 +265,22 @@ int leave(struct __sk_buff *ctx)
 	return TC_ACT_UNSPEC;
 }
 
-/* Handle an acknowledgement for a flow of this host. */
-static __always_inline void acknowledge(const struct packet *packet)
+/* Let a flow of this host learn from a TCP packet of the other direction. */
+static __always_inline void hear(const struct packet *packet)
 {
 	const struct settings *settings = packet->settings;
 	const struct iphdr *ip = packet->ip;
 	const struct tcphdr *tcp = (const void *)(ip + 1);
 	struct key key = {};
 	struct flow *flow;
+	__u32 bytes, seq;
+	int hears;
 
-	if ((const void *)(tcp + 1) > packet->end || !tcp->ack)
+	if ((const void *)(tcp + 1) > packet->end)
+		return;
+	hears = tcp->ack && hears_acknowledgements(settings);
+	bytes = settings->trigger & ON_REPEAT ? length_of(ip, tcp) : 0;
+	if (!hears && !bytes)
 		return;
 	key.source = own_address(ip->daddr);
 	key.destination = ip->saddr;
@@ -274,9 +289,15 @@ static __always_inline void acknowledge(const struct packet *packet)
 	flow = bpf_map_lookup_elem(&flows, &key);
 	if (!flow)
 		return;
-	if (hear_acknowledgement(&key, flow, settings, bpf_ntohl(tcp->ack_seq), tcp->syn, tcp->ece)) {
+	if (hears && hear_acknowledgement(&key, flow, settings, bpf_ntohl(tcp->ack_seq), tcp->syn,
+					  tcp->ece)) {
 		draw_again(flow, &key);
 		packet->counters->echoes++;
+	}
+	seq = bpf_ntohl(tcp->seq);
+	if (bytes && shows_lost_answers(flow, seq, seq + bytes)) {
+		draw_again(flow, &key);
+		packet->counters->repeats++;
 	}
 }
 
@@ -323,8 +344,8 @@ int arrive(struct __sk_buff *ctx)
 
 	if (!read_packet(&packet, ctx))
 		return TC_ACT_UNSPEC;
-	if (packet.ip->protocol == IPPROTO_TCP && hears_acknowledgements(packet.settings))
-		acknowledge(&packet);
+	if (packet.ip->protocol == IPPROTO_TCP && !(packet.ip->frag_off & bpf_htons(FRAGMENT)))
+		hear(&packet);
 	if (packet.ip->protocol == IPPROTO_ICMP)
 		restore_quoted(&packet);
 	if (is_in_layer(packet.ip->daddr))

@@ -1173,12 +1173,18 @@ static struct flow first_choice(struct packet_network *n, struct pair_memory *pa
 	return choice;
 }
 
+/* Return the sequence number of a sender's segment: its SYN has one, and each packet of data. */
+static uint32_t first_of(const struct tcp_segment *segment)
+{
+	return segment->kind == TCP_SYN ? 0 : segment->sequence + 1;
+}
+
 /* Return the layer of a segment, as a host's program chooses it (layers.bpf.c, layer_of). */
 static uint8_t layer_of(struct packet_network *n, struct flow *choice, struct pair_memory *pair,
 			const struct tcp_segment *segment, uint32_t length_bytes)
 {
 	const struct settings *settings = &n->layers;
-	uint32_t first = segment->kind == TCP_SYN ? 0 : segment->sequence + 1;
+	uint32_t first = first_of(segment);
 	int is_data = segment->kind == TCP_DATA || segment->kind == TCP_SYN, again = 0;
 
 	if (settings->layers < 2)
@@ -1187,6 +1193,8 @@ static uint8_t layer_of(struct packet_network *n, struct flow *choice, struct pa
 		again = ends_gap(choice, settings->gap_us, n->now);
 	if (settings->trigger & ON_BYTES)
 		again |= begins_cell(choice, settings->cell_kb, length_bytes - ETHERNET_HEADER);
+	if (!is_data)
+		note_answer(choice, segment->sequence + 1);
 	if (is_data && settings->trigger & (ON_CUT | ON_ECN | ON_DRAINED))
 		again |= events_shown(choice, settings, first, first + 1, segment->reduced) != 0;
 	if (again)
@@ -1348,7 +1356,7 @@ static void end_messages(struct packet_network *n, uint32_t *first, uint32_t end
 	}
 }
 
-/* Let the host that sends a flow learn from an acknowledgement (layers.bpf.c, acknowledge). */
+/* Let the host that sends a flow learn from an acknowledgement (layers.bpf.c, hear). */
 static void take_acknowledgement(struct packet_network *n, struct message *m,
 				 const struct tcp_segment *segment)
 {
@@ -1360,6 +1368,18 @@ static void take_acknowledgement(struct packet_network *n, struct message *m,
 	if (hear_acknowledgement(pair, &m->ends[SENDER].choice, &n->layers, segment->sequence + 1,
 				 segment->kind == TCP_SYN_ACK, segment->congested))
 		draw_layer(n, &m->ends[SENDER].choice, pair);
+}
+
+/* Let the host that receives a flow learn from what it has acknowledged before (layers.bpf.c, hear). */
+static void take_data(struct packet_network *n, struct message *m,
+		      const struct tcp_segment *segment)
+{
+	struct flow *choice = &m->ends[RECEIVER].choice;
+	uint32_t first = first_of(segment);
+
+	if (n->layers.layers > 1 && n->layers.trigger & ON_REPEAT &&
+	    shows_lost_answers(choice, first, first + 1))
+		draw_layer(n, choice, pair_of(n, m->dst, m->src));
 }
 
 static void receive_segment(struct packet_network *n, uint32_t host,
@@ -1375,6 +1395,7 @@ static void receive_segment(struct packet_network *n, uint32_t host,
 		transmit(n, segment->flow);
 		return;
 	}
+	take_data(n, m, segment);
 	if (tcp_receive(m->tcp, n->now, segment, &answer))
 		emit_segment(n, segment->flow, RECEIVER, &answer);
 	wake_at(n, segment->flow, RECEIVER, tcp_receiver_deadline(m->tcp));

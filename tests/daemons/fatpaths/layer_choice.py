@@ -10,6 +10,11 @@ flowlet ends at one of these events, or when an ICMP error reports a broken path
           again in order: one at or before the last that was sent again shows that a retransmission
           was lost, which is another cut (RFC 5681, section 4.3).  The first retransmission of the
           newest packet is a tail-loss probe (RFC 8985, section 7), which cuts no window.
+    repeat  an end that only acknowledges has no window, and hears of its peer's cut: the timer
+          sends what was acknowledged, so the acknowledgements were lost.  The paper does not say
+          that they move.  The rule is that of Linux, where such data draw another hash of the
+          socket (tcp_rcv_spurious_retrans): the same data came again twice, and no new data since.
+          Once is not enough, for that may be a tail-loss probe, or data that others overtook.
     drained  all that the flow has sent is acknowledged (Flowcut), so that no packet of it can be
           overtaken by the next one
     bytes  the flow has sent a cell of cell_kb (Presto); a packet that is too long for the rest of a
@@ -66,6 +71,8 @@ class LayerFlowState:
     echoes: int = 0
     rounds: int = 0
     bytes: int = 0
+    told: int = 0
+    came_again: int = 0
 
 
 def comes_before(a: int, b: int) -> bool:
@@ -109,6 +116,27 @@ def shows_cut(flow: LayerFlowState, seq: int, end: int, reduced: bool) -> bool:
     if (flow.next_seq - flow.recover) & WORD > MOST_WINDOW:
         flow.recover = (flow.next_seq - MOST_WINDOW) & WORD
     return cut
+
+
+def note_answer(flow: LayerFlowState, ack: int) -> None:
+    """Note the acknowledgement number of a packet that this end sends."""
+    if ack != flow.told:
+        flow.told = flow.came_again = ack
+
+
+def shows_lost_answers(flow: LayerFlowState, seq: int, end: int) -> bool:
+    """Return True if a packet that arrives shows that the acknowledgements of this end are lost.
+
+    Args:
+        flow: state of the flow that this end sends.
+        seq: first sequence number of the packet.
+        end: sequence number after its last.
+    """
+    if seq == end or comes_before(flow.told, end):
+        return False
+    came_twice = seq == flow.came_again
+    flow.came_again = seq
+    return came_twice
 
 
 def is_drained(flow: LayerFlowState) -> bool:

@@ -22,8 +22,10 @@ from tests.daemons.fatpaths.layer_choice import (
     least_marked,
     next_layer,
     note_acknowledgement,
+    note_answer,
     note_echo,
     shows_cut,
+    shows_lost_answers,
 )
 
 HEADER = Path(__file__).parents[3] / "testbed/data_plane/layer_choice.h"
@@ -34,6 +36,8 @@ int c_rounds(struct flow *flow, __u32 ack, int echo, __u32 percent, __u32 rounds
 { struct settings set = { .ecn_percent = percent, .ecn_rounds = rounds };
   return ends_congested_rounds(flow, &set, ack, echo); }
 void c_acknowledge(struct flow *flow, __u32 ack) { note_acknowledgement(flow, ack); }
+void c_answer(struct flow *flow, __u32 ack) { note_answer(flow, ack); }
+int c_lost(struct flow *flow, __u32 seq, __u32 end) { return shows_lost_answers(flow, seq, end); }
 int c_drained(struct flow *flow) { return is_drained(flow); }
 int c_cell(struct flow *flow, __u32 cell_kb, __u32 bytes) { return begins_cell(flow, cell_kb, bytes); }
 int c_gap(struct flow *flow, __u32 gap_us, __u64 now_ns) { return ends_gap(flow, gap_us, now_ns); }
@@ -60,7 +64,7 @@ WRAP = (1 << 32) - 3000
 class FlowInC(ctypes.Structure):
     _fields_ = (
         ("last_ns", ctypes.c_uint64),
-        *((name, ctypes.c_uint32) for name in (*FIELDS, "draws", "bytes")),
+        *((name, ctypes.c_uint32) for name in (*FIELDS, "draws", "bytes", "told", "came_again")),
     )
 
 
@@ -220,6 +224,38 @@ def test_a_packet_that_is_sent_again_and_again_moves_its_flow(history, behind):
     assert all(cuts[3:])
 
 
+def lost(base, events):
+    """Return which of these events show lost acknowledgements: an acknowledgement number that is
+    sent, or (seq, end) that come."""
+    flow, found = LayerFlowState(), []
+    for at, event in enumerate(events):
+        if isinstance(event, int):
+            note_answer(flow, base + event & 0xFFFFFFFF)
+        elif shows_lost_answers(flow, *(base + each & 0xFFFFFFFF for each in event)):
+            found.append(at)
+    return found
+
+
+FIRST, SECOND = (0, 1000), (1000, 2000)
+
+
+@pytest.mark.parametrize("base", [0, 1 << 31, WRAP, (1 << 32) - 1000])
+@pytest.mark.parametrize(("events", "shown"), [
+    ([0, FIRST, 1000, FIRST, FIRST, FIRST], [4, 5]),
+    ([0, FIRST, 1000, FIRST, 1000, FIRST], [5]),  # what is answered again
+    ([0, FIRST, 1000, SECOND, 2000, SECOND, FIRST, FIRST], [7]),  # a probe, two timeouts
+    ([0, FIRST, 1000, SECOND, 2000, SECOND, FIRST, SECOND, FIRST], []),  # overtaken
+    ([0, FIRST, 1000, FIRST, SECOND, 2000, FIRST, FIRST], [7]),  # new data came in between
+    ([0, FIRST, FIRST, FIRST, 1000], []),  # an acknowledgement waits for its timer
+    ([0, SECOND, SECOND, SECOND], []),  # behind a gap
+    ([2000, (500, 2000), (500, 1500), (500, 2001)], [2]),  # a part of it is new
+    ([1000, (999, 999), (999, 999), (1000, 1000)], []),  # to keep the connection alive
+    ([1, (0, 1), (0, 1)], [2]),  # SYN, or FIN
+], ids=str)  # fmt: skip
+def test_data_that_come_twice_though_acknowledged_show_lost_answers(base, events, shown):
+    assert lost(base, events) == shown
+
+
 def test_a_gap_is_longer_than_the_gap(library):
     flow = FlowInC()
     for idle_ns, is_gap in ((500_000, False), (500_001, True)):
@@ -340,6 +376,29 @@ def test_no_cell_is_longer_than_its_size_and_c_sees_the_same(library, cell_kb, l
     most = 1000 * cell_kb
     assert all(sum(cell) <= most for cell in cells if len(cell) > 1)
     assert all(sum(cell) + after[0] > most for cell, after in pairwise(cells))
+
+
+NEAR = st.integers(-3, 3)
+ANSWERS = st.tuples(st.just(None), NEAR)
+ARRIVALS = st.tuples(NEAR, st.sampled_from([0, 1, 2, 1 << 30]))
+
+
+@given(
+    st.sampled_from([0, 1, 1 << 31, (1 << 32) - 1]),
+    st.lists(st.one_of(ANSWERS, ARRIVALS), max_size=40),
+)
+def test_c_and_python_see_the_same_lost_answers(library, base, events):
+    ours, theirs = LayerFlowState(), FlowInC()
+    for near, size in events:
+        if near is None:
+            ack = base + size & 0xFFFFFFFF
+            note_answer(ours, ack)
+            library.c_answer(ctypes.byref(theirs), ack)
+        else:
+            seq, end = (base + each & 0xFFFFFFFF for each in (near, near + size))
+            told = shows_lost_answers(ours, seq, end)
+            assert told == bool(library.c_lost(ctypes.byref(theirs), seq, end))
+        assert (ours.told, ours.came_again) == (theirs.told, theirs.came_again)
 
 
 def test_c_and_python_take_the_same_layers(library):

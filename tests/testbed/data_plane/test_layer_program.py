@@ -14,7 +14,7 @@ import pytest
 from tests.daemons.fatpaths.layer_choice import Choice, Start
 from weft.daemons.core import registry
 from weft.daemons.fatpaths.forwarding import in_layer, tagged
-from weft.daemons.fatpaths.scheme import Trigger
+from weft.daemons.fatpaths.scheme import BY_CUT, Trigger
 from weft.daemons.routing.selection import below, flow_hash, mix
 from weft.testbed.data_plane.data_plane import DataPlane
 from weft.testbed.data_plane.layer_program import LayerCounts, LayerProgram
@@ -373,6 +373,37 @@ def test_layers_go_on_when_a_link_dies(
     wait_until("the layers come back", lambda: detours() == 0)
     fast.wait_until_converged()
     assert ping(fast, PAIRS, retries=2).lost == ()
+
+
+def test_acknowledgements_leave_a_dead_layer() -> None:
+    """One direction of a link dies by which all acknowledgements go, and no daemon notices."""
+    with brought_up(f"{SPEC},dead=100", FAST) as net, closing(LayerProgram.open(net)) as program:
+        scheme, options = registry.checked(TOPOLOGY, SPEC)
+        back = scheme.path(TOPOLOGY, options, DST, SRC)[0].nodes
+        link = TOPOLOGY.link_name(TOPOLOGY.link_between(back[1], back[2]))
+        tcp.tune(net, {"ipv4/tcp_rto_min_us": "10000"})
+        after = {}
+        for trigger in (Trigger.CUT, BY_CUT):
+            program.set(OFF | {"trigger": trigger})
+            before = program.counters()
+            table = flows.run(
+                net,
+                [Flow(0.0, SRC, DST, None)],
+                flows.FlowOptions(
+                    deadline_s=1.0,
+                    congestion_control="reno",
+                    warm_up_s=0.2,
+                    at_warm_up=lambda: net.fail(
+                        link, silent=True, only_to=TOPOLOGY.naming.name(back[2])
+                    ),
+                    open_before=True,
+                ),
+            )
+            net.restore(link)
+            after[trigger] = table.results[0].received_bytes
+            repeats = since(program, before).repeats
+            assert (repeats > 0) == (trigger == BY_CUT)
+    assert after[BY_CUT] > 20 * after[Trigger.CUT]
 
 
 def test_the_kernels_own_table_forwards_layers_too_and_first_layers_follow_the_seed() -> None:

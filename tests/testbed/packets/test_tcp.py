@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.daemons.fatpaths.layer_choice import Choice, Start
 from weft.daemons.fatpaths import layers
-from weft.daemons.fatpaths.scheme import Trigger
+from weft.daemons.fatpaths.scheme import BY_CUT, Trigger
 from weft.daemons.transport.results import Delivered
 from weft.testbed.packets import network as packets
 from weft.testbed.packets.network import (
@@ -216,7 +216,9 @@ def layers_over_spines() -> packets.NextHops:
     return packets.layered(build(SPINES), table)
 
 
-def over_spines(path: Path, tcp_layers: TcpLayers, slow_link: int | None = None) -> PacketNetwork:
+def over_spines(
+    path: Path, tcp_layers: TcpLayers, slow_link: int | None = None, *, one_message: bool = True
+) -> PacketNetwork:
     return network(
         SPINES,
         path,
@@ -225,7 +227,7 @@ def over_spines(path: Path, tcp_layers: TcpLayers, slow_link: int | None = None)
         next_hops=layers_over_spines(),
         tcp_layers=tcp_layers,
         queue_packets=10**6,
-        one_message=True,
+        one_message=one_message,
         slow_link=slow_link,
     )
 
@@ -255,6 +257,22 @@ def test_no_flow_stays_in_a_dead_layer(compiled: Path) -> None:
     net.run_until(200 * SECOND_NS)
     assert len(net.delivered) == 12
     assert total(net, "timeouts") > 12
+
+
+@pytest.mark.parametrize("one_message", [False, True], ids=["handshake", "open"])
+def test_acknowledgements_leave_a_dead_layer(one_message: bool, compiled: Path) -> None:
+    """Nothing that hosts of the first leaf send is lost.  What the others answer is, in layer 0,
+    where they begin, and in another one."""
+    topology = build(SPINES)
+    for trigger in (BY_CUT, Trigger.CUT):
+        net = over_spines(compiled, TcpLayers(trigger=trigger), one_message=one_message)
+        links = topology.links[[topology.link(f"e1-c{spine}") for spine in range(2)]]
+        net.fail(links[:, :2])
+        for flow in range(12):
+            net.send(0, flow % 4, 4, flow, 3_000_000)
+        net.run_until(200 * SECOND_NS)
+        assert len(net.delivered) == (12 if trigger == BY_CUT else 0)
+        assert dropped(net) > 12
 
 
 def test_flows_of_a_pair_begin_in_layers_in_turn(compiled: Path) -> None:
