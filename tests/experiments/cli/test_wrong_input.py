@@ -86,8 +86,8 @@ WRONG = [
     ),
     ("route dcell:n=4,k=1 --routing dr h0 h20", "no server h20: they are h0 .. h19"),
     (
-        "route dcell:n=4,k=1 --routing dr h0 w1",
-        "w1 is a switch; paths lead from server to server",
+        "route dcell:n=4,k=1 --routing dr h0 w0",
+        "w0 is a switch; paths lead from server to server",
     ),
     ("route dcell:n=4,k=1 --routing dr h0 h1 --fail h0-h1", "no link joins h0 and h1"),
     (
