@@ -71,6 +71,16 @@ def test_devices_have_numbers_of_their_own_in_the_range_of_their_run(spec):
     assert {number >> 16 for number in numbers} == {3}
 
 
+def test_the_most_links_of_a_run_have_numbers_in_its_range_and_one_more_is_refused():
+    plan = NetworkPlan(RunRecord("demo", 3, Path("/run/weft/demo")), build("star:n=14328"), LINK)
+    ends = [end for ports in plan.ends for end in ports.values()]
+    numbers = {device.ifindex for end in ends for device in (end, ifb_of(end))}
+    assert len(numbers) == 2 * len(ends)
+    assert {number >> 16 for number in numbers} == {3}
+    with pytest.raises(ValueError, match="interface indexes for 14,328 links"):
+        plan_of("star:n=14329")
+
+
 def routes_of(plan: NetworkPlan, node: int, down: tuple[int, ...]) -> dict[IPv4Network, list[int]]:
     """Return the nodes that each route of `node` leads to, as its commands say."""
     others = set(range(plan.topology.nodes)) - set(crossbars(plan))
