@@ -133,7 +133,7 @@ def test_a_command_is_never_run_twice(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["run", "x=y", "-x=y", "PATH=run"])
 def test_the_first_word_of_a_command_is_a_program_whatever_its_name(tmp_path, name):
     """Also with =, which makes it a value of the environment for some programs."""
-    (tmp_path / name).write_text("#!/bin/sh\nprintf '%s|' \"$GREETING\" \"$@\"\n")
+    (tmp_path / name).write_text('#!/bin/sh\nprintf \'%s|\' "$GREETING" "$@"\n')
     (tmp_path / name).chmod(0o755)
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "GREETING": "it's"}
     for words in ([name, "a b", "c=d"], [f"./{name}", "a b", "c=d"]):
