@@ -259,7 +259,7 @@ def mentions(words: Sequence[str], path: str) -> bool:
 
 
 def complain(message: object, *, status: int) -> int:
-    """Print one line on standard error; return `status`, also where nobody takes the line."""
+    """Print one line on standard error; return `status`, also if that line cannot be written."""
     try:
         print(f"weft: {one_line(message)}", file=sys.stderr, flush=True)
     except OSError:  # such as a full disk; Python would report what is left at its end
