@@ -81,6 +81,10 @@ class RouterArrays(NamedTuple):
     def routers(self) -> int:
         return len(self.start) - 1
 
+    def arcs_of(self, u: int) -> slice:
+        """Return where the arcs lie that leave router `u`."""
+        return slice(self.start[u], self.start[u + 1])
+
     @property
     def tail(self) -> IntegerArray:
         """Return the router that each arc leaves."""
@@ -108,16 +112,17 @@ def everything(graph: RouterArrays) -> ArcFlags:
 
 def distances(graph: RouterArrays, arcs: ArcFlags) -> NDArray[np.int8]:
     """Return the hops from u to t over `arcs` alone, shape (routers u, routers t), or UNREACHED."""
-    adjacent = np.zeros((graph.routers, graph.routers), dtype=np.float32)
-    adjacent[graph.tail[arcs], graph.peer[arcs]] = 1
-    hops_to = np.full(adjacent.shape, UNREACHED, dtype=np.int8)
+    near = [graph.peer[own][arcs[own]] for own in map(graph.arcs_of, range(graph.routers))]
+    hops_to = np.full((graph.routers, graph.routers), UNREACHED, dtype=np.int8)
     np.fill_diagonal(hops_to, 0)
-    frontier, hops = np.eye(graph.routers, dtype=np.float32), 0
-    while frontier.any() and hops < UNREACHED - 1:
-        hops += 1
-        new = (adjacent @ frontier > 0) & (hops_to == UNREACHED)
+    reached = np.packbits(hops_to == 0, axis=1)  # a bit for each t
+    for hops in range(1, UNREACHED):
+        further = np.stack([np.bitwise_or.reduce(reached[peers], axis=0) for peers in near])
+        new = np.unpackbits(further & ~reached, axis=1, count=graph.routers).view(np.bool_)
+        if not new.any():
+            break
         hops_to[new] = hops
-        frontier = new.astype(np.float32)
+        reached |= further
     return hops_to
 
 
@@ -135,11 +140,11 @@ def next_hops(graph: RouterArrays, arcs: ArcFlags, generator: Generator) -> Rout
     far = distances(graph, arcs)
     table = np.full((graph.routers, graph.routers), UNSET, dtype=np.int32)
     for u in range(graph.routers):
-        own = slice(graph.start[u], graph.start[u + 1])
+        own = graph.arcs_of(u)
         peers = graph.peer[own][arcs[own]]
         if len(peers):
             draw = generator.random((len(peers), graph.routers), dtype=np.float32)
-            draw[far[peers] != far[u] - 1] = -1
+            draw -= far[peers] != far[u] - 1  # below the draw of every peer that is nearer
             best = draw.argmax(axis=0)
             reached = (far[u] < UNREACHED) & (far[u] > 0)
             table[reached, u] = peers[best[reached]]

@@ -63,7 +63,6 @@ def equal_paths(topology: Topology, options: Options, src: int, dst: int) -> lis
     """Return all shortest paths of a switch fabric, each with its share of flows by hash."""
     from weft.daemons.routing import path_shares
 
-    for_switches("ecmp", topology, has_planes=True)
     paths = path_shares.polarised if options["seeds"] else path_shares.shortest
     return paths(topology, src, dst)
 

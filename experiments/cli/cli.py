@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 from weft.experiments.runner.failures import interrupt_behind
 from weft.testbed.linux.signals import STOPS
@@ -142,7 +142,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, Terminated) as stop:
         return stopped(stop)
     except BrokenPipeError:  # the reader of our output ended, as head does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard(sys.stdout)
         return 141
     except Exception as error:
         signalled = interrupt_behind(error)
@@ -259,9 +259,17 @@ def mentions(words: Sequence[str], path: str) -> bool:
 
 
 def complain(message: object, *, status: int) -> int:
-    """Print one line on standard error; return `status`."""
-    print(f"weft: {one_line(message)}", file=sys.stderr)
+    """Print one line on standard error; return `status`, also if that line cannot be written."""
+    try:
+        print(f"weft: {one_line(message)}", file=sys.stderr, flush=True)
+    except OSError:  # such as a full disk; Python would report what is left at its end
+        discard(sys.stderr)
     return status
+
+
+def discard(stream: TextIO) -> None:
+    """Let what `stream` holds and what follows vanish."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def one_line(message: object) -> str:

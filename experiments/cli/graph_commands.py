@@ -189,7 +189,9 @@ def route(arguments: Namespace) -> int:
     dst = topology.naming.node(arguments.dst)
     failed = [topology.link(text) for text in arguments.fail]
     rows: list[dict[str, Any]] = []
-    for path in find(arguments.routing, topology, src, dst, failed):
+    with stages("route", f"route {topology.spec} {arguments.routing}"):
+        paths = find(arguments.routing, topology, src, dst, failed)
+    for path in paths:
         names = [topology.naming.name(node) for node in path.nodes]
         row: dict[str, Any] = {"path": names, "hops": len(names) - 1, "share": path.share}
         rows.append(row if path.layer is None else row | {"layer": path.layer})

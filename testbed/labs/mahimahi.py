@@ -11,10 +11,10 @@ from collections import Counter
 from pathlib import Path
 
 from weft.topologies.core.grammar import quoted
+from weft.topologies.core.link import LEAST_BPS
 
 PACKET_BITS = 8 * 1504
 WINDOW_MS = 100  # the rate is constant for so long
-LEAST_BPS = 8_000  # of a link without a packet in a window
 MOST_BYTES = 1 << 24
 
 
@@ -48,6 +48,7 @@ def rates(times_ms: list[int], length_s: float) -> list[tuple[float, int]]:
         # the packet at the period's end belongs to it, so times begin at 1
         times = (time_ms % period_ms + 1 for time_ms in range(begin_ms, begin_ms + WINDOW_MS))
         count = sum(packets[time_ms] for time_ms in times)
+        # a link cannot be slower, also in a window without a packet
         bps = max(LEAST_BPS, count * PACKET_BITS * 1000 // WINDOW_MS)
         if not changes or changes[-1][1] != bps:
             changes.append((begin_ms / 1000, bps))

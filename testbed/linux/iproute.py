@@ -31,7 +31,7 @@ class Namespace(Closing):
 
     @cached_property
     def ip(self) -> IPRoute:
-        fd = os.open(netns.NAMES / self.name, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(netns.NAMES / self.name, os.O_RDONLY)
         try:
             return iproute(fd)
         finally:

@@ -57,7 +57,7 @@ def inside(fd: int) -> Iterator[None]:
 
     Sockets opened in the block stay in that namespace.
     """
-    home = os.open(OWN, os.O_RDONLY | os.O_CLOEXEC)
+    home = os.open(OWN, os.O_RDONLY)
     try:
         enter(fd)
         try:
@@ -140,7 +140,7 @@ def create(
         with closing(Sysctls()) as settings:
             for i in range(start, len(names), WORKERS):
                 check(libc.unshare(CLONE_NEWNET), "unshare")
-                fd = os.open(OWN, os.O_RDONLY | os.O_CLOEXEC)
+                fd = os.open(OWN, os.O_RDONLY)
                 spaces[i] = Netns(names[i], fd, netlink.Socket())
                 settings.enter()
                 settings.set(sysctls(i), defaults)
@@ -193,7 +193,7 @@ class Sysctls:
 
     def read(self, path: str) -> str:
         """Return the value of `path`, below /proc/sys/net; raise OSError if there is none."""
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._folder)
+        fd = os.open(path, os.O_RDONLY, dir_fd=self._folder)
         try:
             return os.read(fd, 4096).decode().strip()
         finally:
@@ -210,7 +210,7 @@ def own_sysctls() -> int:
 
     The file system ends when the descriptor is closed.
     """
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    flags = os.O_RDONLY | os.O_DIRECTORY
     mounted = _mounted_proc()
     if mounted < 0:
         return os.open(SYSCTLS, flags)
@@ -243,7 +243,7 @@ def write_sysctl(path: str, value: str, folder: int | None = None) -> None:
     """
     file = f"{SYSCTLS}/{path}" if folder is None else path
     try:
-        fd = os.open(file, os.O_WRONLY | os.O_CLOEXEC, dir_fd=folder)
+        fd = os.open(file, os.O_WRONLY, dir_fd=folder)
         try:
             os.write(fd, value.encode())
         finally:
@@ -292,7 +292,7 @@ def wait_until_gone(timeout_s: float = 60.0) -> None:
 
     def work() -> None:
         check(libc.unshare(CLONE_NEWNET), "unshare")
-        watcher_fd = os.open(OWN, os.O_RDONLY | os.O_CLOEXEC)
+        watcher_fd = os.open(OWN, os.O_RDONLY)
         watcher = netlink.Socket(groups=1)  # RTMGRP_LINK
         watcher.socket.settimeout(timeout_s)
         check(libc.unshare(CLONE_NEWNET), "unshare")
@@ -301,7 +301,7 @@ def wait_until_gone(timeout_s: float = 60.0) -> None:
         sentinel.request([interface.veth(end, end, watcher_fd, "WATCHER")])
         sentinel.close()
         os.close(watcher_fd)
-        enter_fd = os.open(f"/proc/{os.getpid()}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        enter_fd = os.open(f"/proc/{os.getpid()}/ns/net", os.O_RDONLY)
         enter(enter_fd)  # leave the sentinel namespace, which releases it
         os.close(enter_fd)
         try:

@@ -131,7 +131,7 @@ def endpoint(host: Any) -> IperfNode:
     address = host.IP()
     if not address:
         raise ValueError(f"iperf: {host} has no address")
-    fd = os.open(netns.NAMES / host.namespace, os.O_RDONLY | os.O_CLOEXEC)
+    fd = os.open(netns.NAMES / host.namespace, os.O_RDONLY)
     return IperfNode(host.name, fd, address)
 
 

@@ -130,9 +130,7 @@ class Handle:
         if self.spaces:
             return self.spaces[node].fd
         if node not in self._opened:
-            self._opened[node] = os.open(
-                netns.NAMES / self.plan.namespace(node), os.O_RDONLY | os.O_CLOEXEC
-            )
+            self._opened[node] = os.open(netns.NAMES / self.plan.namespace(node), os.O_RDONLY)
         return self._opened[node]
 
     def ifindex(self, node: int, port: int) -> int:

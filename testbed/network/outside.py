@@ -115,7 +115,7 @@ def _join(
 ) -> None:
     """Create the link with the device and address of each end, and the node's default route."""
     near, far = (interface.veth_side(device) for device, _ in (inside, outside))
-    home = os.open(netns.OWN, os.O_RDONLY | os.O_CLOEXEC)
+    home = os.open(netns.OWN, os.O_RDONLY)
     try:
         gateway.netlink.request([interface.veth(near, far, home, "HOME")])
     finally:

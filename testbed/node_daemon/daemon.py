@@ -469,7 +469,7 @@ class Daemon:
 @contextmanager
 def _inside(interfaces: NodeInterfaces) -> Iterator[None]:
     """Enter the node's namespace, in this thread."""
-    fd = os.open(netns.NAMES / interfaces.namespace, os.O_RDONLY | os.O_CLOEXEC)
+    fd = os.open(netns.NAMES / interfaces.namespace, os.O_RDONLY)
     try:
         with netns.inside(fd):
             yield

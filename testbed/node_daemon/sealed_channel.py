@@ -277,9 +277,7 @@ def row_words(neighbours: Iterable[int]) -> int:
 def create_sequences(directory: Path, nodes: int, words_each: int) -> None:
     """Create the file for `nodes` nodes."""
     with open(
-        os.open(
-            directory / SEQUENCE_FILE, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600
-        ),
+        os.open(directory / SEQUENCE_FILE, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600),
         "r+b",
     ) as file:
         file.write(words_each.to_bytes(WORD, "little"))
@@ -320,7 +318,7 @@ class SequenceFile:
 
     def __init__(self, directory: Path) -> None:
         """Map the file of the run in `directory`."""
-        fd = os.open(directory / SEQUENCE_FILE, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        fd = os.open(directory / SEQUENCE_FILE, os.O_RDWR | os.O_NOFOLLOW)
         try:
             self._words = memoryview(mmap.mmap(fd, 0)).cast("Q")
         finally:

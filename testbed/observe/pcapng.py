@@ -89,7 +89,7 @@ class Files:
         self._number += 1
         number = f".{self._number:05}" if self._most_bytes else ""
         path = self._folder / f"{self._name}{number}.pcapng"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
         file = os.fdopen(os.open(path, flags, 0o644), "wb", buffering=1 << 16)
         self._paths.append(path)
         while self._most_files and len(self._paths) > self._most_files:

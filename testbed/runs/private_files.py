@@ -106,7 +106,7 @@ def _require_own(path: Path, place: Path, *, sticky: bool = False) -> None:
 def _opened(path: Path, flags: int) -> Iterator[int]:
     """Yield a descriptor of `path`, which this user owns."""
     try:
-        fd = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
+        fd = os.open(path, flags | os.O_NOFOLLOW, FILE_MODE)
     except OSError as error:
         if error.errno == errno.ELOOP or (error.errno == errno.ENOTDIR and path.is_symlink()):
             raise OSError(f"{path} is a link, and links are not followed here; remove it") from None

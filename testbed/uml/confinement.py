@@ -47,7 +47,7 @@ class Channels:
         """Make the channels in the folder `common`."""
         folder = common / FOLDER
         folder.mkdir(mode=0o700)
-        flags = os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        flags = os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
         self._files = {
             name: os.fdopen(os.open(folder / name, flags, 0o600), "rb", buffering=0)
             for name in NAMES

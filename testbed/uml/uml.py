@@ -285,10 +285,12 @@ def _command(argv: Sequence[str], folder: Path, environment: Mapping[str, str]) 
     inside["PATH"] = f"{inside.get('PATH', '/usr/bin:/bin')}:/usr/sbin:/sbin"
     inside["SUDO_UID"] = str(os.getuid())  # git compares the owner of files with it
     inside[INSIDE] = "1"
-    assignments = [f"{name}={value}" for name, value in inside.items()]
+    words = [f"{name}={value}" for name, value in inside.items()]
+    if "=" in argv[0]:  # which env would take for one more value
+        words += ["sh", "-c", 'exec "$@"', "sh"]
     return (
         f"cd {shlex.quote(str(folder))} && exec env --ignore-environment "
-        f"{shlex.join([*assignments, *argv])}\n"
+        f"{shlex.join([*words, *argv])}\n"
     )
 
 

@@ -126,7 +126,7 @@ def equivalent(topology: Topology, seed: int) -> dict[str, int]:
 
     Where routers differ, as in a fat-tree, each gets the mean of the hosts and of the links between
     routers, rounded; FatPaths leaves open what it does there (appendix A-F).  ValueError for a
-    server-centric network.
+    server-centric network, and for hosts with several links, as on planes.
     """
     if topology.server_centric:
         raise ValueError(
@@ -134,6 +134,11 @@ def equivalent(topology: Topology, seed: int) -> dict[str, int]:
         )
     n = topology.switches
     links = int((topology.links[:, 0] >= topology.servers).sum())
+    if len(topology.links) - links > topology.servers:
+        raise ValueError(
+            f"equivalent-jellyfish: hosts of {topology.spec} have several links, those of a "
+            "jellyfish one"
+        )
     r = round(2 * links / n)
     return {"n": n, "r": r - (n * r % 2), "p": max(1, round(topology.servers / n)), "seed": seed}
 

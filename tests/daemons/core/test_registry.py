@@ -18,6 +18,7 @@ from weft.daemons.load_balancing.scheme import ChoiceRule
 from weft.daemons.routing.candidates import candidates
 from weft.experiments.cli.cli import main
 from weft.topologies import build
+from weft.topologies.core.grammar import unparse
 
 ROOT = Path(__file__).parents[3]
 NETWORKS = ["dcell:n=4,k=1", "beta-dcell:n=3,k=1", "ficonn:n=4,k=1", "fattree:k=4", "star:n=4"]
@@ -271,3 +272,15 @@ def forget() -> None:
     """Let packages be looked up anew."""
     registry.schemes.cache_clear()
     registry._packages.cache_clear()
+
+
+@pytest.mark.parametrize("name", sorted(registry.schemes()))
+def test_whoever_writes_all_defaults_gets_what_he_gets_without_them(name):
+    """So a default is a value that may be written, and is written as it is read."""
+    scheme, options = registry.scheme(name)
+    written = {
+        key: parameter.written(options[key])
+        for key, parameter in scheme.parameters.items()
+        if key in options
+    }
+    assert registry.scheme(unparse(name, written)) == (scheme, options)

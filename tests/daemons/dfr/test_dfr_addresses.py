@@ -24,6 +24,7 @@ CASES = [
         (Ccrdn(DCELL, 4, 2), Dfr(), 67),
         (Ccrdn(DCELL, 4, 2), Dfr(b=2), 1),
         (Ccrdn(DCELL, 4, 1), Dfr(b=0, retry=0), 1),
+        (Ccrdn(DCELL, 5, 1), Dfr(b=0, retry=18), 127),  # as many as there are octets
     ],
 )
 def test_the_number_of_states_follows_the_formula(

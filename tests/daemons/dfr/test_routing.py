@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 
 import pytest
 from networks import THREE_LEVELS, TWO_LEVELS, dead_links, distances, neighbours, pairs, title
@@ -9,6 +9,7 @@ from networks import THREE_LEVELS, TWO_LEVELS, dead_links, distances, neighbours
 from weft.daemons.dfr import routing as dfr
 from weft.daemons.dfr.routing import DROP, LEVEL, PROXY, RETRY, Dfr
 from weft.daemons.routing import dr
+from weft.daemons.routing.scope import UNREACHED
 from weft.topologies.recursive.ccrdn import DCELL, Ccrdn
 
 NETWORKS = TWO_LEVELS + THREE_LEVELS
@@ -122,3 +123,28 @@ def test_each_reroute_costs_one_retry() -> None:
     dfr.start(Dfr(), packet)
     dfr.next_hop(network.rule, network.t, Dfr(), down, 0, 13, packet, 0, *room)
     assert packet[RETRY] == 2
+
+
+@pytest.mark.parametrize("network", TWO_LEVELS, ids=title)
+def test_a_reroute_takes_a_live_link_of_its_level_the_nearest_or_the_drawn_one(
+    network: Ccrdn,
+) -> None:
+    """By a search of the whole network; of two that are as near, it takes the lower number."""
+    ports, size = network.k + 2, network.t[1]
+    upper = {server * ports + 2 for server in range(network.t[-1])}
+    for first, seed in product(range(0, network.t[-1], size), range(5)):
+        dead = dead_links(network, 0.3, seed)
+        down = flags(network, dead)[first * ports : (first + size) * ports]
+        for cur in range(first, first + size):
+            hops = distances(network, cur, dead | upper)  # stays in the X(1)
+            far = [hops.get(server, UNREACHED) for server in range(first, first + size)]
+            live = [v for v in sorted(hops) if 2 in network.levels(v) and v * ports + 2 not in dead]
+            expected = [-1, -1]
+            if live:
+                nearest, drawn = min(live, key=hops.__getitem__), live[seed % len(live)]
+                expected = [nearest - first, drawn - first]
+            rule, t = network.rule, network.t
+            assert expected == [
+                dfr.proxy_link(rule, t, settings, down, first, 2, far, seed)
+                for settings in (Dfr(), Dfr(nearest=False))
+            ]

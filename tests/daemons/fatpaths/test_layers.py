@@ -1,6 +1,7 @@
 """Layers of FatPaths: no loops for any layer, source and destination; what each construction
 promises."""
 
+import time
 from itertools import pairwise
 
 import networkx as nx
@@ -111,6 +112,17 @@ def test_distances_are_those_of_networkx_on_directed_arcs():
     for src in plain:
         expected = nx.single_source_shortest_path_length(plain, src)
         assert {t: int(hops[src, t]) for t in plain if hops[src, t] < layers.UNREACHED} == expected
+
+
+def test_distances_of_thousands_of_routers_take_seconds():
+    """A product of matrices for each hop would take ten times as long."""
+    graph = graph_of("slimfly:q=47,p=1")
+    begin_s = time.process_time()
+    hops = distances(graph, everything(graph))
+    assert time.process_time() - begin_s < 4
+    degree = (3 * 47 + 1) // 2  # of an MMS graph, whose diameter is 2; q = 4 w - 1
+    assert set(np.bincount(hops[0])) == {1, degree, graph.routers - 1 - degree}
+    assert hops.max() == 2
 
 
 @pytest.mark.parametrize("rho", [0.5, 0.8])

@@ -108,6 +108,21 @@ def test_a_daemon_that_starts_again_learns_all_at_once():
     simulator.run_until_converged(within_s=0.2)
 
 
+def test_the_status_counts_the_routes_that_lead_somewhere_and_names_the_others():
+    topology = build("fattree:k=4")
+    simulator = converge(topology)
+    for links in ((), ("e3.1-a3.0", "e3.1-a3.1")):
+        for link in links:
+            simulator.fail(topology.link(link))
+        simulator.run_until_quiet()
+        for node in routers(topology):
+            status, routes = simulator.status(node), simulator.routes(node)
+            assert status["routes"] == sum(bool(hops) for hops in routes.values()) > 0
+            lost = [str(prefix) for prefix, hops in routes.items() if not hops]
+            assert sorted(status["routes_lost"]) == sorted(lost)
+            assert bool(lost) is bool(links)
+
+
 def test_all_shortest_ways_are_taken():
     topology = build("fattree:k=4")
     simulator = converge(topology)

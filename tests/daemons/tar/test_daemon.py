@@ -277,6 +277,13 @@ def using(simulator, src, dst, ports):
         simulator.tell(src, FlowInUse(flow))
 
 
+def test_the_status_tells_a_flow_by_its_protocol_and_both_ports():
+    simulator = running()
+    using(simulator, 1, 40, [40_000 << 16 | 53])
+    flow_row = the_flow(simulator, 1, 40)
+    assert (flow_row["protocol"], flow_row["ports"]) == (17, [40_000, 53])
+
+
 @pytest.fixture
 def crowd():
     """A network in which (1, 40) has ten flows, of which those with even ports go on and went on

@@ -2,7 +2,7 @@ import random
 from math import inf
 
 from weft.daemons.core.actions import FiveTuple, Hop
-from weft.daemons.tar.flows import FlowState, FlowStates
+from weft.daemons.tar.flows import ATTEMPTS, FlowState, FlowStates, OwnFlows, TarSettings
 
 CAPACITY = 1000
 
@@ -74,3 +74,23 @@ def test_a_flow_expires_when_its_newest_state_does():
     assert list(states.expired(2.0)) == []
     assert states.deadline == 3.0
     assert list(states.expired(3.0)) == [flow(0)]
+
+
+def test_a_flow_without_a_path_tries_every_draw_at_once_and_then_rests_for_a_refresh():
+    rates = {"refreshes_per_s": 1000, "probes_per_s": 1000}
+    times = {"refresh_s": 1.0, "refreshes": 3, "probe_s": 0.1, "idle_s": 100.0}
+    own_flows = OwnFlows(
+        TarSettings(relay=0, capacity_kbps=CAPACITY, gain_kbps=50, **rates, **times), token=0
+    )
+    own_flows.add(flow(1), 2, 0.0)
+    tried = []
+    for millisecond in range(2_400):
+        now = millisecond / 1000
+        if (due := own_flows.next(now)) is None:
+            continue
+        own = own_flows.get(due)
+        own_flows.used(due, own, now)
+        own_flows.ask(due, own, now)
+        tried.append((own.attempt, int(now)))
+        own_flows.failed(due, own, now)
+    assert tried == [(attempt, second) for second in range(3) for attempt in range(ATTEMPTS)]

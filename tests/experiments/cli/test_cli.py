@@ -944,9 +944,14 @@ def test_an_error_in_code_of_a_package_names_package_file_and_line(weft, monkeyp
 
 @pytest.mark.parametrize(
     ("words", "closed", "status", "said"),
-    [("star:n=2", ">&-", 0, ""), ("star:n=0", "2>&-", 2, ""), ("star:n=2", "<&-", 0, "name")],
+    [
+        ("star:n=2", ">&-", 0, ""),
+        ("star:n=0", "2>&-", 2, ""),
+        ("star:n=0", "2>/dev/full", 2, ""),
+        ("star:n=2", "<&-", 0, "name"),
+    ],
 )
-def test_closed_streams_change_no_status(words, closed, status, said):
+def test_streams_that_are_closed_or_full_change_no_status(words, closed, status, said):
     command = f"exec {sys.executable} -m weft.experiments.cli.cli topo {words} {closed}"
     done = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stdout[:4], done.stderr) == (status, said, "")

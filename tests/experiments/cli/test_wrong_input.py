@@ -23,6 +23,7 @@ FILES = {
     "unknown.yaml": "topology: star:n=2\nspeed: 3\n",
     "list.yaml": "- a\n",
     "tab.yaml": "topology:\n\t- a\n",
+    "play.yaml": "topology: star:n=2\nevents:\n  - {at: 0s, fail: h0-r0}\n",
     "binary.yaml": "a\0b",
     "nul.edges": "a b\0c\n",
     "escape.edges": "a b\x1b[31mc\n",
@@ -54,6 +55,9 @@ RUN = "run link_loss --engine graph"
 WRONG = [
     ("topo dcell:n=1,k=1", "dcell: n must be at least 3, got 1"),
     ("topo dcel:n=4,k=1", "no family 'dcel', did you mean dcell? "),
+    ("up star:n=2 --machines two.yaml", "--machines needs --detach NAME: "),
+    ("up star:n=2 --machines two.yaml --detach n --nat", "--nat works on one machine only"),
+    ("up play.yaml --machines two.yaml --detach n", "a lab with commands, events or checks works "),
     ("topo dcell:n=4,k=1 --plot x.gif", "x.gif: a figure is one of .png, .pdf, .svg"),
     (
         "topo dcell:n=4,k=2 --plot",
@@ -86,8 +90,8 @@ WRONG = [
     ),
     ("route dcell:n=4,k=1 --routing dr h0 h20", "no server h20: they are h0 .. h19"),
     (
-        "route dcell:n=4,k=1 --routing dr h0 w1",
-        "w1 is a switch; paths lead from server to server",
+        "route dcell:n=4,k=1 --routing dr h0 w0",
+        "w0 is a switch; paths lead from server to server",
     ),
     ("route dcell:n=4,k=1 --routing dr h0 h1 --fail h0-h1", "no link joins h0 and h1"),
     (

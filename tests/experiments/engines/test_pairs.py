@@ -5,6 +5,7 @@ import pytest
 
 from weft.daemons.core.compiled import compiled
 from weft.experiments.engines.pairs import below, pair, pairs, word
+from weft.topologies.core.seeded import GAMMA, SplitMix64
 
 
 def draw_pairs(spec, servers, seed=0):
@@ -34,6 +35,16 @@ def test_uniform_pairs_differ_cover_everything_and_follow_the_seed():
     assert drawn_pairs == draw_pairs("uniform:flows=3000", 10)
     assert drawn_pairs != draw_pairs("uniform:flows=3000", 10, seed=1)
     assert drawn_pairs[:100] == draw_pairs("uniform:flows=100", 10)
+
+
+def test_every_uniform_pair_takes_two_words_of_the_generator_that_no_other_takes():
+    """By the generator that draws networks, from the word before the first on."""
+    traffic_pairs = pairs("uniform:flows=50", 10, np.random.default_rng(0))
+    stream = SplitMix64(int(traffic_pairs.key) - GAMMA)
+    for src, dst in draw_pairs("uniform:flows=50", 10):
+        fractions = [(stream.bits() >> 11) / 2**53 for _ in range(2)]
+        others = [server for server in range(10) if server != src]
+        assert (src, dst) == (int(fractions[0] * 10), others[int(fractions[1] * 9)])
 
 
 def test_all_to_all_is_every_ordered_pair_once():

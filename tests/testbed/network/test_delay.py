@@ -66,8 +66,13 @@ def test_what_a_program_rewrites_is_held_back_all_the_same(network):
 
 @pytest.mark.kernel
 @pytest.mark.real_clock("links there need no netem")
-def test_a_delay_that_the_kernel_cannot_give_is_refused_with_that_reason(monkeypatch, tmp_path):
+def test_a_delay_that_the_kernel_cannot_give_is_refused_with_that_reason(
+    monkeypatch, tmp_path, network
+):
     optional_parts.change("netem", False, monkeypatch, tmp_path)
+    net = network(SPEC, LinkSpec(rate_bps=10 * Mbps, queue_packets=20))
+    with pytest.raises(ValueError, match="a delay of h0-h3 needs netem, which is missing"):
+        net.impair("h0-h3", Impairment(delay_us=1_000))
     with pytest.raises(ValueError, match="netem") as caught:
         RunningNetwork.create(
             build(SPEC), LinkSpec(rate_bps=10 * Mbps, queue_packets=20, delay_us=1_000)

@@ -12,6 +12,7 @@ import pytest
 from weft.testbed.linux import clock, live_port, netlink, netns, tc
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.linux.interface import interfaces
+from weft.testbed.machine import doctor
 from weft.testbed.measure.port_counters import PortCounterReader
 from weft.testbed.network import bring_up, clean, impair, read_back
 from weft.testbed.network.network import RunningNetwork
@@ -86,6 +87,33 @@ def test_the_dry_run_makes_the_same_network_as_netlink(network, spec, ipv6):
     finally:
         clean.remove(kept.run)
         kept.release()
+
+
+PROGRAMS, REWRITING = {"clsact and cls_bpf", "bpf", "libbpf"}, {"rewriting"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "scheme", "features"),
+    [
+        ("dcell:n=3,k=1", "dr", set()),
+        ("dcell:n=3,k=1", "pr-gpi", REWRITING),
+        ("dcell:n=3,k=1", "dfr", REWRITING | PROGRAMS),
+        ("ficonn:n=4,k=1", "tar", REWRITING | PROGRAMS),
+        ("fattree:k=4", "ecmp", PROGRAMS),
+        ("fattree:k=4", "fatpaths:layers=3", PROGRAMS),
+        ("fattree:k=4", "bfs", set()),
+        ("fattree:k=4", "static", set()),
+        ("fattree:k=4", "static:ipv6=1", {"ipv6"}),
+    ],
+)
+def test_what_a_scheme_needs_of_the_kernel_is_looked_for_before_anything_is_made(
+    monkeypatch, spec, scheme, features
+):
+    """All that it needs, and nothing else: a kernel may lack the rest."""
+    asked = []
+    monkeypatch.setattr(doctor, "require", lambda feature, why: asked.append((feature, why)))
+    bring_up.prepared(build(spec), None, None, None, scheme, bring_up.RunOptions())
+    assert set(asked) == {(feature, f"scheme {scheme}") for feature in features}
 
 
 @pytest.mark.kernel

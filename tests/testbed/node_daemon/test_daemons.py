@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import pytest
 
 from weft.daemons.routing import dr
-from weft.testbed.linux import fib, netns
+from weft.testbed.linux import clock, fib, netns
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.node_daemon import control, daemon_files
@@ -37,6 +37,7 @@ def pid(network: RunningNetwork, node: int) -> int:
 
 @pytest.mark.parametrize("packed", [0, 1, 3])
 def test_the_kernels_routes_are_those_of_the_arithmetic(packed):
+    made_ns = clock.monotonic_ns()
     network = RunningNetwork.create(build("ficonn:n=4,k=2"), LINK, scheme="dr", packed=packed)
     try:
         rows = network.rows()
@@ -55,6 +56,7 @@ def test_the_kernels_routes_are_those_of_the_arithmetic(packed):
                 len(wanted),
                 row.neighbours_expected,
             )
+            assert made_ns <= row.began_ns <= row.changed_ns <= clock.monotonic_ns()
     finally:
         network.down()
 

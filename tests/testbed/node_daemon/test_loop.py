@@ -20,6 +20,7 @@ from weft.daemons.core.wire import MalformedMessage
 from weft.testbed.linux import clock
 from weft.testbed.node_daemon.counters import (
     COLUMNS,
+    LATENESS_US,
     MOST_TRACEBACKS,
     WORDS,
     LostPackets,
@@ -197,11 +198,14 @@ class Dying:
 def test_a_daemon_whose_own_decision_raises_ends_counted_for_its_supervisor_to_start_another(
     turn: str,
 ) -> None:
-    loop, daemon = Loop([]), Dying()
+    loop, daemon, other = Loop([]), Dying(), SlowDaemon()
     loop._daemons = [daemon]  # type: ignore[list-item]
+    for fd, owner in enumerate((daemon, other, daemon)):
+        loop._ears[fd] = (bytes, None, None, 0, owner)  # type: ignore[assignment]
     getattr(loop, turn)()
     assert (daemon.closed, daemon.deaths, daemon.why) == (True, 1, "it failed")
     assert (loop._daemons, loop.failed) == ([], 1)
+    assert [ear[-1] for ear in loop._ears.values()] == [other]  # the rest hear on
 
 
 class Busy:
@@ -295,3 +299,19 @@ def test_ticks_of_a_daemon_that_is_slowed_down_are_late_however_punctual() -> No
         counters.tick(0.0001, 0, 0)
         late.append(cells[COLUMNS["late_ticks"]])
     assert late == [0, 1, 1]
+    assert (counters.status()["ticks"], cells[COLUMNS["worst_late_us"]]) == (3, 100)
+
+
+@given(st.lists(st.integers(0, 400_000), min_size=1, max_size=20))
+def test_each_tick_is_counted_once_in_the_class_of_its_lateness(late_us: list[int]) -> None:
+    counters = NodeCounters(memoryview(bytearray(8 * WORDS)).cast("Q"), 0.03)
+    for number, us in enumerate(late_us):
+        counters.tick((us + 0.5) / 1e6, 2 * number, 3 * number)
+    status, least = counters.status(), -1
+    for most in LATENESS_US:
+        assert status["lateness"][f"<={most}us"] == sum(least < us <= most for us in late_us)
+        least = most
+    assert sum(status["lateness"].values()) == status["ticks"] == len(late_us)
+    assert status["worst_late_us"] == max(late_us)
+    assert status["late_ticks"] == sum(us >= 30_000 for us in late_us)
+    assert (status["sent"], status["received"]) == (2 * number, 3 * number)

@@ -1,14 +1,24 @@
 """The plan as data: what it would do, in order."""
 
+import json
 import re
 from dataclasses import replace
+from ipaddress import IPv4Address, IPv4Network
+from itertools import product
 from pathlib import Path
 
 import pytest
 
-from weft.testbed.plan.network_plan import SEED_SYSCTL, NetworkPlan, ifb_of
+from weft.testbed.plan.network_plan import (
+    SEED_SYSCTL,
+    NetworkPlan,
+    ifb_of,
+    links_document,
+    links_from,
+)
 from weft.testbed.runs.run import RunRecord
 from weft.topologies import build
+from weft.topologies.core.address import dotted
 from weft.topologies.core.link import LinkSpec, Mbps
 
 LINK = LinkSpec(rate_bps=20 * Mbps, queue_packets=250, delay_us=1000)
@@ -59,6 +69,82 @@ def test_devices_have_numbers_of_their_own_in_the_range_of_their_run(spec):
     numbers += [plan.bridge_index(node) for node in crossbars(plan)]
     assert len(set(numbers)) == len(numbers)
     assert {number >> 16 for number in numbers} == {3}
+
+
+def test_the_most_links_of_a_run_have_numbers_in_its_range_and_one_more_is_refused():
+    plan = NetworkPlan(RunRecord("demo", 3, Path("/run/weft/demo")), build("star:n=14328"), LINK)
+    ends = [end for ports in plan.ends for end in ports.values()]
+    numbers = {device.ifindex for end in ends for device in (end, ifb_of(end))}
+    assert len(numbers) == 2 * len(ends)
+    assert {number >> 16 for number in numbers} == {3}
+    with pytest.raises(ValueError, match="interface indexes for 14,328 links"):
+        plan_of("star:n=14329")
+
+
+def routes_of(plan: NetworkPlan, node: int, down: tuple[int, ...]) -> dict[IPv4Network, list[int]]:
+    """Return the nodes that each route of `node` leads to, as its commands say."""
+    others = set(range(plan.topology.nodes)) - set(crossbars(plan))
+    owners = {dotted(plan.address(other)): other for other in others}
+    table = {}
+    for message in plan.routes(node, down=down):
+        prefix = re.search(r"(default|[0-9.]+/\d+)", message.command)[0]
+        gateways = re.findall(r"via (?:inet )?([0-9.]+) ", message.command)
+        network = IPv4Network(prefix.replace("default", "0.0.0.0/0"))
+        table[network] = [owners[gateway] for gateway in gateways]
+    return table
+
+
+@pytest.mark.parametrize("spec", ["fattree:k=4", "slimfly:q=3", "bcube:n=3,k=1", "ficonn:n=4,k=1"])
+def test_the_routes_of_a_static_plan_lead_every_packet_home(spec):
+    """By the longest prefix, whichever of equal hops is taken; a healthy way back is no loop."""
+    plan = plan_of(spec)
+    tables = [routes_of(plan, node, ()) for node in range(plan.topology.nodes)]
+    servers = range(plan.topology.servers)
+    for src, dst, turn in product(servers, servers[:: len(servers) // 4], (0, -1)):
+        home, place, hops = IPv4Address(dotted(plan.address(dst))), src, 0
+        while place != dst:
+            longest = max((p for p in tables[place] if home in p), key=lambda p: p.prefixlen)
+            place = tables[place][longest][turn]
+            hops += 1
+            assert hops <= 2 * len(tables)
+
+
+def test_no_route_leads_through_a_port_that_is_down():
+    plan = plan_of("fattree:k=4")
+    for node in plan.routers:
+        healthy = routes_of(plan, node, ())
+        for port, end in plan.ends[node].items():
+            left = routes_of(plan, node, (port,))
+            expected = {
+                prefix: [peer for peer in peers if peer != end.peer]
+                for prefix, peers in healthy.items()
+            }
+            assert left == {
+                prefix: peers for prefix, peers in expected.items() if peers or not healthy[prefix]
+            }
+
+
+def test_only_hosts_have_routes_where_daemons_make_those_of_routers():
+    plan = NetworkPlan(RunRecord("demo", 1, Path("/run/weft/demo")), build("fattree:k=4"), LINK)
+    assert [len(plan.routes(node)) for node in range(36)] == [1] * 16 + [0] * 20
+
+
+def test_links_of_hosts_have_the_hosts_rate_and_a_link_may_have_its_own():
+    topology, own = build("fattree:k=4"), replace(LINK, rate_bps=5 * Mbps)
+    of_hosts = replace(LINK, rate_bps=7 * Mbps)
+    run = RunRecord("demo", 1, Path("/run/weft/demo"))
+    plan = NetworkPlan(run, topology, LINK, host_link=of_hosts, own_links={0: own, 40: own})
+    for link, (a, _, b, _) in enumerate(topology.links.tolist()):
+        expected = own if link in (0, 40) else of_hosts if min(a, b) < 16 else LINK
+        assert plan.link_spec(link) == expected
+
+
+@pytest.mark.parametrize("link", [LINK, None])
+@pytest.mark.parametrize("host_link", [replace(LINK, delay_us=0), None])
+def test_links_are_what_they_were_before_they_were_written(link, host_link):
+    own = {3: replace(LINK, queue_packets=9)}
+    text = json.dumps({"other": 1, **links_document(link, host_link, own)})
+    assert links_from(json.loads(text)) == {"link": link, "host_link": host_link, "own_links": own}
 
 
 def crossbars(plan: NetworkPlan) -> list[int]:

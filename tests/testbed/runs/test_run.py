@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 import pytest
@@ -87,3 +88,15 @@ def test_a_name_is_taken_by_the_living_and_by_the_dead():
         run.reserve("demo")
     with pytest.raises(ValueError, match="run demo is dead; `weft clean` removes what it left"):
         run.find("demo")
+
+
+def test_a_journal_is_on_the_disk_before_it_has_its_name(directory, monkeypatch):
+    """Or a machine that loses power is left with things that no journal names."""
+    kept, steps = run.reserve(None), []
+    for name in ("fsync", "replace"):
+        work = getattr(os, name)
+        step = lambda *given, work=work, name=name: (steps.append(name), work(*given))  # noqa: E731
+        monkeypatch.setattr(os, name, step)
+    run.write_journal(kept.run, {"id": kept.run.id, "slot": kept.run.slot, "namespaces": ["n"]})
+    assert steps == ["fsync", "replace"]
+    kept.release()

@@ -130,6 +130,20 @@ def test_a_command_is_never_run_twice(tmp_path, monkeypatch):
     assert boots_of(log) == 1
 
 
+@pytest.mark.parametrize("name", ["run", "x=y", "-x=y", "PATH=run"])
+def test_the_first_word_of_a_command_is_a_program_whatever_its_name(tmp_path, name):
+    """Also with =, which makes it a value of the environment for some programs."""
+    (tmp_path / name).write_text('#!/bin/sh\nprintf \'%s|\' "$GREETING" "$@"\n')
+    (tmp_path / name).chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "GREETING": "it's"}
+    for words in ([name, "a b", "c=d"], [f"./{name}", "a b", "c=d"]):
+        line = uml._command(words, tmp_path, environment)
+        done = subprocess.run(["sh", "-c", line], capture_output=True, text=True)
+        assert (done.stdout, done.returncode) == ("it's|a b|c=d|", 0)
+    line = uml._command([f"no-{name}"], tmp_path, environment)
+    assert subprocess.run(["sh", "-c", line], capture_output=True).returncode == 127
+
+
 def test_a_core_that_is_not_ours_is_refused():
     with pytest.raises(ValueError, match="core 4096: this process may use "):
         uml.run(["true"], core=4096)

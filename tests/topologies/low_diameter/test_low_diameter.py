@@ -294,6 +294,11 @@ def test_ports_are_hosts_then_routers_in_order():
             "equivalent-jellyfish: dcell:n=4,k=1 has no routers, its servers forward",
         ),
         (
+            "equivalent-jellyfish:seed=1,of=planes:k=2,of=slimfly:q=3",
+            "equivalent-jellyfish: hosts of planes:k=2,of=slimfly:q=3,p=3 have several links, "
+            "those of a jellyfish one",
+        ),
+        (
             "equivalent-jellyfish:seeds=1,of=slimfly:q=5",
             "equivalent-jellyfish: no parameter 'seeds', did you mean seed? (there are: of, seed)",
         ),
