@@ -186,7 +186,7 @@ def test_every_column_that_is_written_is_explained():
     parameters = {
         path.stem: found for path, tree in trees().items() if (found := literal_figures(tree))
     }
-    names = definition._modules().keys() & parameters.keys()
+    names = definition._sources().keys() & parameters.keys()
     assert len(names) > 15
     found = {name: definition.find(name) for name in names}
     without = {
