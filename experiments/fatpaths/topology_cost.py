@@ -25,7 +25,7 @@ from weft.experiments.runner.parameters import Integer, Word
 from weft.topologies import build
 from weft.topologies.core.grammar import parse
 from weft.topologies.core.topology import Topology
-from weft.topologies.low_diameter.finite_field import prime_power
+from weft.topologies.low_diameter.diameter_two import prime_power
 
 MOST_RADIX = 64
 PRICES = {"router_usd": 2_000, "port_usd": 350, "copper_usd": 100, "fibre_usd": 600}

@@ -25,7 +25,7 @@ from weft.experiments.engines.arrays import Ints, int_zeros
 from weft.experiments.runner.definition import Run
 from weft.topologies import family
 from weft.topologies.core.grammar import parse
-from weft.topologies.tiered.fattree import shape
+from weft.topologies.tiered.clos import shape
 
 D_MOD_K, RANDOM = int(ChoiceRule.D_MOD_K), int(ChoiceRule.RANDOM)
 DRILL, TTC = int(ChoiceRule.DRILL), int(ChoiceRule.TTC)

@@ -26,9 +26,9 @@ from weft.testbed.packets.switching import Switching
 from weft.testbed.traffic import ndp_library
 from weft.topologies import build
 from weft.topologies.core import failures
-from weft.topologies.core.seeded import SplitMix64
 from weft.topologies.core.topology import Topology
 from weft.topologies.core.user_graph import topology_of
+from weft.topologies.low_diameter.random_graphs import SplitMix64
 
 RATE_BPS = 10**10
 NETWORKS = ("star:n=9", "fattree:k=4", "slimfly:q=3,p=2", "jellyfish:n=12,r=4,p=2,seed=1")
