@@ -25,13 +25,12 @@ from weft.daemons.control.hello import Neighbourhood
 from weft.daemons.control.link_state import Database
 from weft.daemons.core import wire
 from weft.daemons.core.actions import NOTHING, Action, FiveTuple, Hop, Send, SetFlowPort, SetRoute
-from weft.daemons.core.capabilities import FlowPlacement
-from weft.daemons.core.contract import DaemonEvent, FlowsSeen, LongQueue, SeenFlow
+from weft.daemons.core.contract import DaemonEvent, FlowPlacement, FlowsSeen, LongQueue, SeenFlow
 from weft.daemons.core.wire import MalformedMessage
 from weft.daemons.dar import messages
 from weft.daemons.dar.leaf import LeafFlows, LeafSettings, Random
 from weft.daemons.dar.messages import Ear
-from weft.daemons.shortest_paths.daemon import Bfs
+from weft.daemons.shortest_paths.scheme import Bfs
 from weft.topologies.core.address import Prefix
 
 EAR = wire.START + bytes([wire.DAR_EAR])

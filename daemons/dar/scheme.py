@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from weft.daemons.control import parameters
-from weft.daemons.core.capabilities import FlowPlacement
-from weft.daemons.core.contract import StateMachine
+from weft.daemons.core.contract import FlowPlacement, StateMachine
 from weft.daemons.core.node_config import (
     GOLDEN_FRACTION,
     NodeConfig,

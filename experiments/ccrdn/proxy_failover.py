@@ -40,7 +40,7 @@ from weft.testbed.linux import clock
 from weft.testbed.measure.outage import Outage, OutageProbe
 from weft.testbed.measure.traceroute import trace
 from weft.testbed.network.network import RunningNetwork
-from weft.testbed.traffic.stream import Stream
+from weft.testbed.traffic.tcp import Stream
 
 INTERVAL_MS = 10.0
 # random unordered pairs, from which the measured ones are drawn; each may first need a probe of PR

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft.daemons.core import registry
 from weft.daemons.core.actions import FiveTuple
-from weft.daemons.core.capabilities import FlowPlacement
+from weft.daemons.core.contract import FlowPlacement
 from weft.daemons.dar.scheme import sizes
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.kernel_run import FabricRun, running

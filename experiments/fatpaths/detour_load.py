@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.daemons.core import registry
-from weft.daemons.transport.parameters import Parameters
+from weft.daemons.transport.endpoint import Parameters
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.fatpaths import columns
 from weft.experiments.report.panels import Curves

@@ -2,7 +2,7 @@
 
 After FatPaths, on its networks: REPS (Bonato et al., EuroSys 2026), and Spritz' Scout and Spray
 (Bonato et al., 2026), over the layers of FatPaths, beside its own rule and random layers
-(daemons/transport/parameters.py, LayerChoice).  Some links may lose all packets, which no switch
+(daemons/transport/endpoint.py, LayerChoice).  Some links may lose all packets, which no switch
 notices.  Conditions are else those of fatpaths_vs_fattree; switches mark from four packets on.
 
 A run lasts until senders have given up the flows whose packets are lost.  Such flows have no time:
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.daemons.transport.parameters import Backoff, Parameters
+from weft.daemons.transport.endpoint import Backoff, Parameters
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.fatpaths import columns, flow_times, transports
 from weft.experiments.fatpaths import fatpaths_vs_fattree as vs_fattree
@@ -127,7 +127,7 @@ EXPERIMENT = replace(
             unit="us",
             least=10,
             most=10**7,
-        ).over(2880),  # 400 packets, as transport/parameters.py has it
+        ).over(2880),  # 400 packets, as transport/endpoint.py has it
         "attempts": Integer(
             "timeouts in a row after which a sender of ndp gives up", unit="", least=1, most=1000
         ).over(10),

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from weft.daemons.fatpaths.scheme import Trigger
-from weft.daemons.transport.parameters import LayerChoice, Parameters
+from weft.daemons.transport.endpoint import LayerChoice, Parameters
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.arrays import Floats
 from weft.experiments.engines.kernel_run import running

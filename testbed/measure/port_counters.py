@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from weft.testbed.linux import clock, netlink, tc
-from weft.testbed.linux.closing import Closing
 from weft.testbed.linux.interface import interfaces
+from weft.testbed.linux.process import Closing
 from weft.testbed.linux.tc import NO_COUNTS, counters_of
 from weft.testbed.runs.network_handle import NetworkHandle, netlink_of, ports
 

@@ -1,6 +1,6 @@
 import pytest
 
-from weft.daemons.routing.scope import dead_channels
+from weft.daemons.routing.shortest import dead_channels
 from weft.experiments.ccrdn import connectivity
 from weft.experiments.ccrdn.connectivity_kernel import EXPERIMENT, faults
 from weft.experiments.ccrdn.recursive import faults as graph_faults

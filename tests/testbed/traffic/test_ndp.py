@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
+from weft.daemons.transport.endpoint import Parameters
 from weft.daemons.transport.packets import Ack, Data, encode
-from weft.daemons.transport.parameters import Parameters
 from weft.testbed.data_plane.data_plane import DataPlane
 from weft.testbed.linux import netns
 from weft.testbed.measure.port_counters import PortCounterReader
