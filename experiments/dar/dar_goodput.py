@@ -5,7 +5,7 @@ another, a worst permutation of section 5 with an order of its own at each leaf;
 `host_percent` of the links' rate.  With `traffic=messages` hosts send message after message
 instead, each to a random permutation of the hosts, and do not wait for others (section 5.2).
 
-`central` knows all flows and colours the multigraph of leaves (engines/edge_colouring.py); its
+`central` knows all flows and colours the multigraph of leaves (dar/clos_run.py); its
 controller places flows in DAR's table.  Goodputs are fractions of TCP's payload on hosts' links,
 counted after `warm_up_s`; reordering is counted throughout.
 

@@ -183,16 +183,15 @@ def test_every_column_that_is_explained_is_written_somewhere():
 
 def test_every_column_that_is_written_is_explained():
     """Also of experiments on the kernel, which is not asked here."""
-    parameters = {
-        path.stem: found for path, tree in trees().items() if (found := literal_figures(tree))
-    }
-    names = definition._sources().keys() & parameters.keys()
-    assert len(names) > 15
-    found = {name: definition.find(name) for name in names}
-    without = {
-        name: unexplained(parameters[name], node.columns, node.sweep)
-        for name, node in found.items()
-    }
+    sources = definition._sources()
+    without = {}
+    for path in {source.path for source in sources.values()}:
+        experiments = [definition.find(name) for name in sources if sources[name].path == path]
+        columns = {name: text for one in experiments for name, text in one.columns.items()}
+        sweep = {key for experiment in experiments for key in experiment.sweep}
+        if written := literal_figures(trees()[path]):
+            without[path.stem] = unexplained(written, columns, sweep)
+    assert len(without) > 15
     assert {name: those for name, those in without.items() if those} == {}
 
 
