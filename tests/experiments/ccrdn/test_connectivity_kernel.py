@@ -2,7 +2,8 @@ import pytest
 
 from weft.daemons.routing.shortest import dead_channels
 from weft.experiments.ccrdn import connectivity
-from weft.experiments.ccrdn.connectivity_kernel import EXPERIMENT, faults
+from weft.experiments.ccrdn.connectivity import KERNEL as EXPERIMENT
+from weft.experiments.ccrdn.connectivity import kernel_faults as faults
 from weft.experiments.ccrdn.recursive import faults as graph_faults
 from weft.experiments.report import figures
 from weft.topologies import build
