@@ -31,8 +31,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from weft.experiments.ccrdn import columns
 from weft.experiments.ccrdn.recursive import (
+    MEAN_HOPS_COLUMNS,
     ROUTING,
     TOPOLOGY,
     check,
@@ -213,7 +213,13 @@ GRAPH = Experiment(
         "traffic": TRAFFIC.over("uniform"),
         "apply": common.APPLY.over("algorithm"),
     },
-    columns=columns.CONNECTIVITY,
+    columns={
+        "connected_fraction": "pairs with a route, of those whose ends are alive",
+        "se_connected_fraction": (
+            "standard error of connected_fraction; null where pairs are not drawn alone"
+        ),
+        **MEAN_HOPS_COLUMNS,
+    },
     seeds=5,
     version=3,
     takes_s=280,
@@ -317,7 +323,23 @@ KERNEL = Experiment(
         "processes": common.PROCESSES.over(0),
     },
     version=3,
-    columns=columns.CONNECTIVITY_KERNEL,
+    columns={
+        "failed_links": "links that are dead, with those of dead servers and racks",
+        "pairs": "ordered pairs of servers that are alive",
+        "pinged_fraction": "pairs that ping",
+        "graph_fraction": (
+            "pairs that the graph engine connects in both directions; null where it has no "
+            "such scheme"
+        ),
+        "connected_fraction": "pairs that it connects in the direction from source to destination",
+        "physical_fraction": "pairs that any path connects",
+        "equal": "whether exactly the pairs ping that the graph engine predicts",
+        "lost_though_connected": "pairs that the graph engine connects and that did not ping",
+        "pinged_though_lost": "pairs that ping though the graph engine does not connect them",
+        "settled_s": (
+            "from the failures to the time when the pings were as expected, or patience ended"
+        ),
+    },
     seeds=3,
     takes_s=200,
     measure=measure_pings,

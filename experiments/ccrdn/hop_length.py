@@ -24,8 +24,8 @@ from functools import partial
 
 import numpy as np
 
-from weft.experiments.ccrdn import columns
 from weft.experiments.ccrdn.recursive import (
+    MEAN_HOPS_COLUMNS,
     ROUTING,
     TOPOLOGY,
     check,
@@ -165,7 +165,17 @@ HOP_LENGTH = Experiment(
             "1: no proxies where condition 1 says that none is shorter", least=0, most=1
         ).over(1),
     },
-    columns=columns.HOP_LENGTH,
+    columns={
+        "servers": "servers of the network",
+        **MEAN_HOPS_COLUMNS,
+        "candidates_per_pair": "proxies that the scheme tries for a pair, mean",
+        "se_candidates_per_pair": "standard error of candidates_per_pair",
+        "no_longer_routes_per_pair": (
+            "routes by a proxy that are no longer than DR's, of a pair, mean"
+        ),
+        "se_no_longer_routes_per_pair": "standard error of no_longer_routes_per_pair",
+        "shorter_fraction": "pairs for which a proxy gives a shorter route than DR's",
+    },
     seeds=1,
     version=3,
     takes_s=600,
@@ -225,7 +235,14 @@ HOP_HISTOGRAM = Experiment(
         "flows": common.FLOWS.over(10_000_000),
         "apply": common.APPLY.over("algorithm"),
     },
-    columns=columns.HOP_HISTOGRAM,
+    columns={
+        "pairs_by_hops_fraction": "list: which fraction of all pairs has a route of 0, 1, 2, ... "
+        "hops; what is missing "
+        "from 1 is not connected",
+        "mean_hops": "mean length of the routes of connected pairs",
+        "longest_hops": "longest route; null if no pair is connected",
+        "connected_fraction": "pairs with a route, of all",
+    },
     seeds=1,
     version=3,
     takes_s=95,

@@ -41,7 +41,6 @@ from weft.daemons.core import registry
 from weft.daemons.proxy.routing import parting, route, search, shortest_first
 from weft.daemons.routing import dr, shortest
 from weft.daemons.routing.path_tables import tabulate
-from weft.experiments.ccrdn import columns
 from weft.experiments.ccrdn.recursive import ROUTES, TOPOLOGY, check, policy_of, routed, uniform
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines import reachability
@@ -165,7 +164,12 @@ MODEL = Experiment(
         ).over(*COSTS_US),
         "apply": common.APPLY.over("algorithm"),
     },
-    columns=columns.LATENCY,
+    columns={
+        "mean_hops": "mean length of a route",
+        "routing_us": "processor time of the search for a route, divided by its hops",
+        "hop_us": "latency of one hop: routing_us and the costs",
+        "latency_ms": "latency of a mean route without load",
+    },
     timed_columns=("routing_us", "hop_us", "latency_ms"),
     seeds=1,
     version=2,
@@ -395,7 +399,26 @@ KERNEL = Experiment(
         "questions_per_s": common.QUESTIONS_PER_S.over(20),
         "processes": common.PROCESSES.over(2),
     },
-    columns=columns.PROXY_LATENCY,
+    columns={
+        "settled": "whether all paths were those of the graph before the measurement",
+        "mean_hops": "mean path, by traceroute",
+        "stack_us": "part of a hop: a ping to oneself",
+        "propagation_us": (
+            "part of a hop: half an empty ping to a server of the same switch, without stack_us"
+        ),
+        "data_us": "part of a hop: the extra time of a full frame",
+        "routing_us": "part of a hop: processor time of the search for a path, divided by its hops",
+        "hop_us": "sum of the parts of a hop",
+        "model_latency_us": "mean_hops times hop_us, the model of section 7.4",
+        "latency_us": "half a round trip of a full frame, measured, mean over pairs",
+        "fitted_base_us": (
+            "where the straight line through the measured latencies begins, at no hops"
+        ),
+        "fitted_hop_us": "slope of the fit: the time of a hop",
+        "fitted_r2": "how well it fits (R^2)",
+        "hops": "list: hops of each ping",
+        "rtts_us": "list: round-trip time of each ping",
+    },
     seeds=1,
     takes_s=130,
     measure=measure_kernel,

@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 
-from weft.experiments.ccrdn import columns
 from weft.experiments.ccrdn.recursive import (
     ROUTING,
     TOPOLOGY,
@@ -37,6 +36,12 @@ from weft.experiments.runner.definition import Experiment, Result, Row, Run, Tab
 from weft.topologies.core.link import Gbps
 
 BINS_OF_A_MEAN = 25
+
+
+LOAD_COLUMNS = {
+    "mean_flows": "flows on a directed link, mean",
+    "bottleneck_flows": "flows on the fullest directed link",
+}
 
 
 def measure_histogram(run: Run) -> Result:
@@ -78,7 +83,15 @@ FLOW_HISTOGRAM = Experiment(
         "flows": common.FLOWS.over(10_000_000),
         "apply": common.APPLY.over("algorithm"),
     },
-    columns=columns.FLOW_HISTOGRAM,
+    columns={
+        "links_by_flows": (
+            "list: how many directed links carry 0 .. b-1, b .. 2b-1, ... flows, b being bin_flows"
+        ),
+        "bin_flows": "width of a bin of links_by_flows",
+        **LOAD_COLUMNS,
+        "p99_flows": "99th percentile over directed links of their flows",
+        "idle_fraction": "directed links without a flow",
+    },
     seeds=1,
     version=3,
     takes_s=9,
@@ -141,7 +154,20 @@ THROUGHPUT = Experiment(
         ),
         "apply": common.APPLY.over("algorithm"),
     },
-    columns=columns.THROUGHPUT,
+    columns={
+        "uat_bps": (
+            "throughput of all flows if links were loaded alike: delivered flows x 1 "
+            "Gbit/s / mean_flows (UAT)"
+        ),
+        "rat_bps": (
+            "throughput of all flows if all get what the most loaded link gives: ... / "
+            "bottleneck_flows (RAT)"
+        ),
+        **LOAD_COLUMNS,
+        "routed_flows": "flows of the traffic",
+        "delivered_flows": "flows that have a route",
+        "mean_hops": "mean length of their routes",
+    },
     seeds=1,
     version=3,
     takes_s=240,

@@ -40,11 +40,12 @@ import numpy as np
 from weft.daemons.core import registry
 from weft.daemons.dar.scheme import sizes
 from weft.daemons.simulator.simulator import Simulator
-from weft.experiments.dar import clos_messages, clos_run, columns
+from weft.experiments.dar import clos_messages, clos_run
 from weft.experiments.dar.clos_messages import ClosOutcome
 from weft.experiments.dar.clos_run import CENTRAL, ClosPlan, LinkEnds, has_own_daemons, loads
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines import kernel_run
+from weft.experiments.engines.common_parameters import ORDER
 from weft.experiments.engines.kernel_run import FabricRun
 from weft.experiments.engines.workloads import derangements, endless
 from weft.experiments.report.panels import Bars, select
@@ -227,7 +228,22 @@ GOODPUT = Experiment(
         ),
         "seconds": common.SECONDS.over(6),
     },
-    columns=columns.GOODPUT,
+    columns={
+        "p": "flows that a link carries, as DAR's daemons have it; null without them",
+        "goodput_fraction": "goodput of a flow, of what the host's link can carry, mean",
+        "slowest_fraction": "that of the slowest flow",
+        **ORDER,
+        "most_flows": (
+            "flows on the most loaded link at the end; null under schemes that place none"
+        ),
+        "settled_ms": "from the flows' beginning to their last move",
+        "moves_per_flow": "moves and swaps of a flow; null without DAR's daemons, as below",
+        "swaps": "swaps of two flows",
+        "replaced": "flows that left links that were taken for dead",
+        "requests": "requests that leaves sent",
+        "stale_requests": "requests that arrived when their flow had already moved",
+        "late_moves": "moves after the warm-up",
+    },
     version=3,
     revised=clos_run.queues_on_kernel,
     seeds=3,
@@ -366,7 +382,21 @@ FAILURE = Experiment(
         "before_s": Integer("time before the failure", unit="s", least=1, most=3600).over(3),
         "after_s": Integer("time after it", unit="s", least=1, most=3600).over(4),
     },
-    columns=columns.FAILURE,
+    columns={
+        "p": "flows that a link carries",
+        "flows_hit": "flows that were on what failed",
+        "off_dead_ms": "from the failure until no flow was on a dead link",
+        "settled_ms": (
+            "from the failure until, in addition, no link had more than p flows or than an "
+            "even share"
+        ),
+        "most_flows": "flows on the most loaded link at the end",
+        "goodput_fraction": "goodput of a flow, of what the host's link can carry, mean",
+        "slowest_fraction": "that of the slowest flow",
+        "moves": "moves and swaps of flows",
+        "replaced": "flows that left links that were taken for dead",
+        **ORDER,
+    },
     version=3,
     revised=clos_run.queues_on_kernel,
     seeds=10,

@@ -28,7 +28,6 @@ from weft.experiments.ccrdn.proxy_failover import (
     Failed,
     Hit,
 )
-from weft.experiments.demo import columns
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines import reachability
 from weft.experiments.engines.kernel_run import measured
@@ -254,7 +253,12 @@ EXPERIMENT = Experiment(
         "routing": common.ROUTING.over("dr", "bfs"),
         "failure": Word("what fails", words=FAILURES).over("link", "silent-link"),
     },
-    columns=columns.ONE_FAILURE,
+    columns={
+        "pinged_pairs": "ordered pairs that ping before the failure: all, or a random sample",
+        "connected_fraction": "pairs that have an answer, of those pinged",
+        "rtt_median_us": "median round-trip time of these pings",
+        **proxy_failover.EXPERIMENT.columns,
+    },
     seeds=1,
     version=2,
     revised=revisions,

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.experiments.engines.workloads import mapped, pairs
-from weft.experiments.fatpaths import columns, path_diversity
+from weft.experiments.fatpaths import path_diversity
 from weft.experiments.fatpaths.path_diversity import collisions
 from weft.experiments.fatpaths.router_graph import RouterGraph
 from weft.experiments.fatpaths.table_iv import NETWORK, TABLE_IV, label, looks
@@ -152,7 +152,30 @@ EXPERIMENT = Experiment(
             40_000
         ),
     },
-    columns=columns.DIVERSITY,
+    columns={
+        "used_hops": "links of a path that counts, at the most",
+        "radix": "links of a router to other routers, k'",
+        "shortest_length_shares": (
+            "list: which share of pairs has shortest paths of 0, 1, 2, ... links"
+        ),
+        "minimal_disjoint_shares": (
+            "list: which share of the sampled pairs has 0, 1, 2, ... disjoint shortest paths, c_min"
+        ),
+        "one_shortest_fraction": "pairs with a single shortest path",
+        "cdp_mean_fraction": "disjoint paths of a pair (CDP), of k', mean",
+        "cdp_mean_error_fraction": "half of its 95 % interval, from the number of pairs",
+        "cdp_tail_fraction": "the CDP, of k', that 99 % of the pairs reach",
+        "cdp_shares": "list: which share of pairs has 0, 1, 2, ... disjoint paths",
+        "interference_mean_fraction": "paths that two pairs take from each other (PI), of k', mean",
+        "interference_mean_error_fraction": (
+            "half of its 95 % interval, from the number of fours of routers"
+        ),
+        "interference_tail_fraction": "the PI, of k', that 99.9 % do not exceed",
+        "paper_*_fraction": "the value of table IV",
+        "interference_shares": (
+            "list: the shares of fours with a PI of 0 or less, of 1, of 2 and so on"
+        ),
+    },
     version=2,  # disjoint shortest paths, and the paper's values
     seeds=1,
     measure=measure,
@@ -237,7 +260,13 @@ COLLISIONS = Experiment(
         ).over(*PATTERNS),
         "mapped": Integer("1: hosts are placed at random", least=0, most=1).over(1),
     },
-    columns=columns.COLLISIONS,
+    columns={
+        "hosts": "hosts of the network",
+        "flow_shares": "list: which share of the ordered pairs of routers has 0, 1, 2, ... flows",
+        "over_three_fraction": "pairs of routers with more than three flows",
+        "nine_or_more_fraction": "pairs of routers with nine or more",
+        "most_flows": "flows of the pair that has most",
+    },
     seeds=1,
     measure=measure_collisions,
     plot=Curves(

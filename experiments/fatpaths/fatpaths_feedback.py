@@ -18,10 +18,11 @@ import numpy as np
 
 from weft.daemons.transport.endpoint import Backoff, Parameters
 from weft.experiments.engines import common_parameters as common
-from weft.experiments.fatpaths import columns, flow_times, transports
 from weft.experiments.fatpaths import fatpaths_vs_fattree as vs_fattree
+from weft.experiments.fatpaths import flow_times, transports
 from weft.experiments.fatpaths.fatpaths_vs_fattree import EXPERIMENT as VS_FATTREE
-from weft.experiments.fatpaths.transports import Carriage
+from weft.experiments.fatpaths.flow_times import ENDED_COLUMNS
+from weft.experiments.fatpaths.transports import TRANSPORT_COLUMNS, Carriage
 from weft.experiments.report.panels import Bars, number_of
 from weft.experiments.runner.definition import Result, Run, Table
 from weft.experiments.runner.parameters import Integer, Word, swept
@@ -136,7 +137,14 @@ EXPERIMENT = replace(
             words=tuple(unit.name.lower() for unit in Backoff),
         ).over("window"),
     },
-    columns=columns.FEEDBACK,
+    columns={
+        "hosts": VS_FATTREE.columns["hosts"],
+        "flows": VS_FATTREE.columns["flows"],
+        "unfinished": "flows that did not end; no mean or percentile counts them",
+        "unfinished_fraction": "share of those, of all flows",
+        **ENDED_COLUMNS,
+        **TRANSPORT_COLUMNS,
+    },
     goes_together=has_layers,
     compared=("transport",),
     version=2,  # flows that do not end are apart; the sender's timeouts are parameters

@@ -22,10 +22,11 @@ import numpy as np
 
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.arrays import Floats
+from weft.experiments.engines.common_parameters import UNFINISHED
 from weft.experiments.engines.workloads import PATTERNS, Sizes, pairs, poisson, sizes
-from weft.experiments.fatpaths import columns, transports
+from weft.experiments.fatpaths import transports
 from weft.experiments.fatpaths.layered_network import KERNEL_FRAME_BYTES
-from weft.experiments.fatpaths.transports import Carriage, Load
+from weft.experiments.fatpaths.transports import TRANSPORT_COLUMNS, Carriage, Load
 from weft.experiments.report.panels import Bars, Curves, Stack, cumulative
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
 from weft.experiments.runner.parameters import Integer, Spec
@@ -122,7 +123,15 @@ INCAST = Experiment(
         "header_packets": transports.HEADER_PACKETS.over(1125),
         "rto_min_us": common.RTO_MIN_US,
     },
-    columns=columns.INCAST,
+    columns={
+        "ideal_ms": "when the last message would come if the busiest link never rested",
+        "first_ratio": "when the first message came, over ideal_ms",
+        "mean_ratio": "when a message came, mean, over ideal_ms",
+        "last_ratio": "when the last message came, over ideal_ms; null if one did not",
+        "messages": "messages that were sent",
+        "undelivered": "messages that did not arrive",
+        **TRANSPORT_COLUMNS,
+    },
     version=4,  # 1 Gbit/s, TCP's least timeout of 10 ms
     revised=transports.revisions,
     seeds=5,
@@ -266,7 +275,17 @@ LOAD = Experiment(
         "rto_min_us": common.RTO_MIN_US,
         "seconds": common.PART_OF_SECONDS.over(0.5),
     },
-    columns=columns.LOAD,
+    columns={
+        "load_fraction": "load of a host's link that lambda_per_s makes",
+        **UNFINISHED,
+        "long_throughput_mean_fraction": "throughput of a long flow, of a link's rate, mean",
+        "long_throughput_p10_fraction": "10th percentile of that",
+        "long_normalised_mean": "time of long flows over size / mu + delta (figure 21), mean",
+        "short_normalised_mean": "the same of short flows",
+        "short_normalised_p99": "99th percentile of that of short flows",
+        "long_times_ms": "list: time of each long flow, shortest first",
+        **TRANSPORT_COLUMNS,
+    },
     version=4,  # 1 Gbit/s, TCP's least timeout of 10 ms
     revised=transports.revisions,
     seeds=5,

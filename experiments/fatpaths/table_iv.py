@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import cycle
 from typing import Any, NamedTuple
 
-from weft.experiments.fatpaths import columns
 from weft.experiments.fatpaths.path_diversity import total_network_load
 from weft.experiments.fatpaths.router_graph import RouterGraph
 from weft.experiments.report import style
@@ -263,7 +262,22 @@ EXPERIMENT = Experiment(
     source="FatPaths, tables IV and V",
     engines=("graph",),
     axes={"topology": NETWORK.over(*TABLE_IV, *TABLE_V_SAMPLES)},
-    columns=columns.SIZES,
+    columns={
+        "diameter": "links of the longest of all shortest paths between routers with hosts, D",
+        "radix": "links of a router to other routers, k'",
+        "routers": "routers, N_r",
+        "hosts": "hosts, N",
+        "router_links": "links between routers",
+        "mean_hops": "mean links between two routers with hosts, d",
+        "total_network_load": (
+            "TNL, k' N_r / d: the most flows on shortest paths that share no link"
+        ),
+        "as_in_paper": (
+            "whether D, k', N_r and N are those of table IV; missing where it has no such network"
+        ),
+        "as_table_v": "whether routers, k' and D agree with the formulas of table V",
+        "printed_hosts_of_router": "hosts of a router by the forms of table V",
+    },
     seeds=1,
     measure=measure,
     plot=Bars(

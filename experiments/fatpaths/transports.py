@@ -51,6 +51,17 @@ MARK_PACKETS = 4  # half of a queue, for packets that choose their layer by mark
 HASHING = ("ecmp", "static", "vlb")  # schemes whose switches hash flows
 
 
+TRANSPORT_COLUMNS = {
+    "timeouts": "retransmission timeouts; null under TCP, which does not count them",
+    "retransmissions": "packets that were sent again",
+    "duplicates": "packets that arrived twice, under TCP those that it sent again in vain",
+    "given_up": "messages that their sender gave up, or connections that broke",
+    "trimmed_packets": "packets that switches trimmed to their headers",
+    "header_drops": "headers, and packets that wait with them, that a full queue dropped",
+    "queue_drops": "packets that a full queue dropped",
+}
+
+
 class Load(NamedTuple):
     """Message from host `src` to host `dst` at `at_s`."""
 

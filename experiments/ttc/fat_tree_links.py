@@ -41,6 +41,15 @@ MODELLED = {
 }
 
 
+# Layers of links are up1, up2, ... from the edge switches to the top, down1, down2, ... back, and
+# hosts: down to the hosts.
+CHOICE_COLUMNS = {
+    "up*_redirected_fraction": "choices at switches of that layer that left D-mod-k's port; null "
+    "where there were none, and on the kernel under schemes other than TTC",
+    "default_path_fraction": "of what goes over the top layer, what keeps to D-mod-k's path",
+}
+
+
 class LayeredTreeShape(NamedTuple):
     """FT(n,d): n layers of 2d-port switches."""
 

@@ -131,20 +131,29 @@ def trees() -> dict[Path, ast.AST]:
     }
 
 
+def is_explanation(node: ast.AST) -> bool:
+    """Return True for what has a dictionary of columns with their meanings or labels."""
+    if isinstance(node, ast.keyword):
+        return node.arg == "columns"
+    targets = node.targets if isinstance(node, ast.Assign) else []
+    return any(isinstance(name, ast.Name) and name.id.endswith("COLUMNS") for name in targets)
+
+
 def column_patterns() -> Iterator[str]:
     """Every text in the code of experiments that may be a column's name; what is put into one is a
-    *."""
-    for tree in trees().values():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                yield node.value
-            if isinstance(node, ast.JoinedStr):
-                parts = [
-                    str(part.value) if isinstance(part, ast.Constant) else "*"
-                    for part in node.values
-                ]
-                if any(len(part) > 3 for part in parts):
-                    yield "".join(parts)
+    *.  Explanations of columns do not count."""
+    left: list[ast.AST] = list(trees().values())
+    while left:
+        node = left.pop()
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+        if isinstance(node, ast.JoinedStr):
+            parts = [
+                str(part.value) if isinstance(part, ast.Constant) else "*" for part in node.values
+            ]
+            if any(len(part) > 3 for part in parts):
+                yield "".join(parts)
+        left += [child for child in ast.iter_child_nodes(node) if not is_explanation(child)]
 
 
 def literal_figures(tree: ast.AST) -> set[str]:
