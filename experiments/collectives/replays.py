@@ -27,7 +27,7 @@ from weft.experiments.fatpaths import transports
 from weft.experiments.fatpaths.fatpaths_vs_fattree import MOST_CHECKED
 from weft.experiments.runner.definition import Row, Run, Value
 from weft.testbed.measure.fidelity import Fidelity
-from weft.testbed.measure.port_counters import PortCounterReader
+from weft.testbed.measure.kernel_counters import PortCounterReader
 from weft.testbed.measure.reordering import Reordering
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.packets.forwarding import FlowRoutes, forwarding

@@ -19,7 +19,7 @@ from weft.experiments.report.panels import Bars, Curves, Stack, cumulative
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
 from weft.experiments.runner.parameters import Integer, Spec
 from weft.testbed.measure.fidelity import Fidelity
-from weft.testbed.measure.port_counters import PortCounterReader
+from weft.testbed.measure.kernel_counters import PortCounterReader
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.packets.forwarding import check_forwarding
 from weft.testbed.packets.simulation import PacketFlows, simulate

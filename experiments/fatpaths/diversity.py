@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.experiments.engines.workloads import mapped, pairs
-from weft.experiments.fatpaths import path_diversity
-from weft.experiments.fatpaths.path_diversity import collisions
-from weft.experiments.fatpaths.router_graph import RouterGraph
+from weft.experiments.fatpaths import router_graph
+from weft.experiments.fatpaths.router_graph import RouterGraph, collisions
 from weft.experiments.fatpaths.table_iv import NETWORK, TABLE_IV, label, looks
 from weft.experiments.report.panels import Bars, Curves, Stack, exploded, number_of, varied
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
@@ -34,16 +33,16 @@ def measure(run: Run) -> Result:
     paper = TABLE_IV.get(run.text("topology"))
     hops = run.integer("hops") or (paper.hops if paper else graph.diameter + 1)
     rng = np.random.default_rng(run.seed)
-    pairs = path_diversity.random_pairs(graph, run.integer("pairs"), rng)
-    fours = path_diversity.random_fours(graph, run.integer("fours"), rng)
+    pairs = router_graph.random_pairs(graph, run.integer("pairs"), rng)
+    fours = router_graph.random_fours(graph, run.integer("fours"), rng)
     return Result(
         figures={
             "used_hops": hops,
             "radix": graph.network_radix,
             **shortest_paths(graph),
-            "minimal_disjoint_shares": shares(path_diversity.minimal_disjoint(graph, pairs)),
-            **statistics("cdp", path_diversity.cdp(graph, pairs, hops), 0.01),
-            **statistics("interference", path_diversity.interference(graph, fours, hops), 0.999),
+            "minimal_disjoint_shares": shares(router_graph.minimal_disjoint(graph, pairs)),
+            **statistics("cdp", router_graph.cdp(graph, pairs, hops), 0.01),
+            **statistics("interference", router_graph.interference(graph, fours, hops), 0.999),
             **(printed(paper.cdp, paper.interference) if paper and paper.hops == hops else {}),
         }
     )
@@ -59,7 +58,7 @@ def shortest_paths(graph: RouterGraph) -> Row:
     }
 
 
-def statistics(name: str, sample: path_diversity.Sample, tail: float) -> Row:
+def statistics(name: str, sample: router_graph.Sample, tail: float) -> Row:
     """Return the columns of one measure, as fractions of k'."""
     return {
         f"{name}_mean_fraction": sample.mean_fraction,

@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import cycle
 from typing import Any, NamedTuple
 
-from weft.experiments.fatpaths.path_diversity import total_network_load
-from weft.experiments.fatpaths.router_graph import RouterGraph
+from weft.experiments.fatpaths.router_graph import RouterGraph, total_network_load
 from weft.experiments.report import style
 from weft.experiments.report.panels import Bars
 from weft.experiments.runner.definition import Experiment, Result, Row, Run

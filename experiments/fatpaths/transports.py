@@ -25,7 +25,7 @@ from weft.experiments.runner.definition import Result, Row, Run, Value
 from weft.experiments.runner.parameters import Integer, Scalar, Spec
 from weft.testbed.data_plane.data_plane import DataPlane
 from weft.testbed.measure.fidelity import Fidelity
-from weft.testbed.measure.port_counters import PortCounterReader
+from weft.testbed.measure.kernel_counters import PortCounterReader
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.packets.network import (
     HASH,

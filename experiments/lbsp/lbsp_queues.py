@@ -29,7 +29,7 @@ from weft.experiments.runner.parameters import Integer, Word
 from weft.testbed.data_plane.data_plane import DataPlane
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.measure.fidelity import Fidelity
-from weft.testbed.measure.port_counters import PortCounterReader
+from weft.testbed.measure.kernel_counters import PortCounterReader
 from weft.testbed.measure.queues import Occupancy
 from weft.testbed.network.impair import one_at_a_time
 from weft.testbed.network.network import RunningNetwork

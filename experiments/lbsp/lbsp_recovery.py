@@ -45,7 +45,7 @@ from weft.testbed.frr.frr_config import Bgp
 from weft.testbed.linux import clock
 from weft.testbed.machine import doctor
 from weft.testbed.measure.fidelity import Fidelity
-from weft.testbed.measure.host_load import pss_kib
+from weft.testbed.measure.kernel_counters import pss_kib
 from weft.testbed.measure.outage import Outage, OutageProbe
 from weft.testbed.measure.reordering import Reordering
 from weft.testbed.network.impair import set_rate
