@@ -77,7 +77,7 @@ def _far_subnetwork(rule: int, size: int, i: int, p: int) -> int:
 
 
 def by_arrays(orders: Mapping[int, Sequence[int]]) -> tuple[RoutingRule, RoutingRule]:
-    """The functions of connection_rule.by_permutation() on arrays, which can be compiled."""
+    """The functions of ccrdn.by_permutation() on arrays, which can be compiled."""
     sizes = np.array(sorted(orders))
     start = np.concatenate(([0], np.cumsum(sizes)))
     order = np.concatenate([np.array(orders[size]) for size in sizes.tolist()])

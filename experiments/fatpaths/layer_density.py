@@ -22,7 +22,7 @@ from weft.experiments.fatpaths.fatpaths_tcp import EXPERIMENT as TCP
 from weft.experiments.fatpaths.fatpaths_vs_fattree import EXPERIMENT as VS_FATTREE
 from weft.experiments.fatpaths.transports import transport_of
 from weft.experiments.report.panels import Curves, relative, select
-from weft.experiments.runner.definition import Row, Run, Table
+from weft.experiments.runner.definition import Row, Run, Table, every_cell
 from weft.experiments.runner.parameters import swept
 from weft.testbed.packets.transport import transport
 
@@ -30,11 +30,6 @@ TIMES = {
     "long_mean_ms": "(a) long flows, mean (ms)",
     "long_p99_ms": "(b) 99th percentile (ms)",
 }
-
-
-def every_run(run: Run) -> bool:
-    """Keep every cell in the sweep."""
-    return True
 
 
 AXES = VS_FATTREE.axes
@@ -52,7 +47,7 @@ LONG_FLOWS = replace(
         layers=[4, 9, 16, 63],
         rho=[0.4, 0.6, 0.8, 1.0],
     ),
-    goes_together=every_run,
+    goes_together=every_cell,
     compared=(),
     version=1,
     seeds=3,
