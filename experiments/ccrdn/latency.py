@@ -14,8 +14,8 @@ code=python what a daemon runs when it chooses, and forwarding by DR at each hop
 
 proxy_latency measures the parts by ping on this kernel, as the paper does: the protocol stack L_s,
 propagation L_p, the transmission of a full frame L_d and the share of the search L_r.  L_s is the
-round trip to oneself. L_p is half the round trip to another server of the same switch less L_s;
-both are empty packets. L_d is the extra time of a full frame.  L_r is the CPU time of a daemon's
+round trip to oneself.  L_p is half the round trip to another server of the same switch less L_s;
+both are empty packets.  L_d is the extra time of a full frame.  L_r is the CPU time of a daemon's
 functions for the path of a flow, divided by its hops.
 
 Ours: links have no rate by default, so this is the kernel's own time.  Under the virtual clock the

@@ -9,17 +9,16 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from weft.experiments.cli.options import Commands, add_command, add_flag, add_json
 from weft.experiments.runner.console import show, stages
 from weft.experiments.runner.definition import Row
 from weft.topologies.core.address import dotted
 from weft.topologies.core.grammar import unknown
-from weft.topologies.core.topology import Topology
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from weft.topologies.core.topology import Topology
 
 
@@ -244,6 +243,8 @@ def describe(topology: Topology) -> dict[str, Any]:
     diameter_hops: length of the longest shortest path between servers: moves from server to server
         in a server-centric network, links in a switch fabric; None for large networks.
     """
+    import numpy as np
+
     degree = np.bincount(topology.links[:, [0, 2]].ravel(), minlength=topology.nodes)
     levels = np.bincount(topology.level)
     rates = (
@@ -270,6 +271,8 @@ def describe(topology: Topology) -> dict[str, Any]:
 
 def roles(topology: Topology) -> dict[str, int]:
     """Return the number of links of each role, see Topology."""
+    import numpy as np
+
     counts = np.bincount(topology.level, minlength=len(topology.roles)).tolist()
     role_counts = dict.fromkeys(topology.roles, 0)
     for role, count in zip(topology.roles, counts, strict=True):
@@ -293,6 +296,8 @@ def is_small(topology: Topology) -> bool:
 
 def diameter_hops(topology: Topology) -> int:
     """Return the length of the longest shortest path between servers, by matrix products."""
+    import numpy as np
+
     servers, a, b = topology.servers, topology.links[:, 0], topology.links[:, 2]
     if topology.server_centric:  # two servers of a crossbar are one hop apart
         adjacent = np.zeros((topology.nodes, topology.nodes), dtype=np.float32)
@@ -322,6 +327,8 @@ def longest(adjacent: NDArray[np.float32], among: NDArray[np.int64], spec: str) 
     Raises:
         ValueError: two of the nodes are not connected.
     """
+    import numpy as np
+
     step = np.minimum(adjacent + np.eye(len(adjacent), dtype=np.float32), 1)
     reached = np.eye(len(adjacent), dtype=np.float32)[among]
     hops = 0

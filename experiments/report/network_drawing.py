@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from weft.experiments.report import style
 from weft.experiments.report.network_layout import FAMILIES, DrawingLayout, Places, layout
-from weft.topologies.core import topology as topologies
 from weft.topologies.core.topology import Topology
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
 
 INCHES = 8.0  # the longer side of a network of 60 nodes
 MOST_INCHES = 20.0  # the longer side of any network
@@ -225,17 +222,3 @@ def write_names(
             va="center_baseline",
             zorder=4,
         )
-
-
-def svg(topology: topologies.Topology) -> str:
-    """Return the drawing of `topology`; ValueError if it has too many nodes to be seen."""
-    from weft.experiments.report.figures import new
-
-    drawing = StringIO()
-    with new() as figure:
-        draw(topology, figure)
-        figure.savefig(drawing, format="svg")
-    return drawing.getvalue()
-
-
-topologies.DRAWERS.append(svg)

@@ -189,7 +189,7 @@ class Fidelity:
             self._rows_before = self._all_rows()
             self._supervisor = self._process_id("supervisor")
             self._daemons_before = _with_process(self._rows_before)
-            self._load_before = kernel_counters.read(self._processes(self._daemons_before))
+            self._load_before = kernel_counters.host_load(self._processes(self._daemons_before))
             self._stack = stack.pop_all()
         return self
 
@@ -200,7 +200,7 @@ class Fidelity:
 
     def _judge(self) -> FidelityReport:
         daemons = _with_process(self._all_rows())
-        load = kernel_counters.read(self._processes(daemons))
+        load = kernel_counters.host_load(self._processes(daemons))
         drops = self._counters.snapshot().since(self._before)
         missing: dict[str, str] = {}
         components = [*self._link_components(missing), self._drop_component(drops)]

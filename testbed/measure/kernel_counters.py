@@ -1,4 +1,4 @@
-"""What the kernel counts during a measurement: at every port, and of the machine's load.
+"""Counters of the kernel during a measurement: of every port, and of the load of the machine.
 
 Ports are read by one dump of disciplines and one of links per namespace, over open netlink sockets.
 Load is that of the machine and of the run's processes, from two readings.
@@ -201,7 +201,7 @@ class HostLoad:
     waits: Mapping[str, Waits]
 
 
-def read(processes: Mapping[str, int]) -> HostLoad:
+def host_load(processes: Mapping[str, int]) -> HostLoad:
     """Return the counters now.
 
     Args:

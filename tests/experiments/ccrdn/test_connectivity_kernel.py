@@ -13,7 +13,7 @@ from weft.topologies import build
 def test_the_faults_are_those_of_the_graph_engine(failed):
     parameters = {"topology": "dcell:n=3,k=2", "routing": "dr", "failed": failed}
     (run,) = EXPERIMENT.runs(parameters, seeds=1)
-    (same,) = connectivity.EXPERIMENT.runs(parameters, seeds=1)
+    (same,) = connectivity.GRAPH.runs(parameters, seeds=1)
     dead, topology = graph_faults(same), faults(run)
     assert dead_channels(topology, topology.naming.network) == dead.down.tobytes()
     assert topology.failed.any()

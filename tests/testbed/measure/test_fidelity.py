@@ -175,7 +175,7 @@ class Instruments:
         monkeypatch.setattr(fidelity, "PortCounterReader", lambda net: nullcontext(self))
         monkeypatch.setattr(fidelity, "GapMonitor", lambda net: nullcontext(self))
         monkeypatch.setattr(fidelity, "DaemonCounters", lambda path: Rows(self.rows))
-        monkeypatch.setattr(fidelity.host_load, "read", lambda processes: self.load)
+        monkeypatch.setattr(fidelity.kernel_counters, "host_load", lambda processes: self.load)
         monkeypatch.setattr(
             fidelity.daemon_files, "holder", lambda directory, name: self.holders.get(name)
         )

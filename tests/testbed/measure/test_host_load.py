@@ -34,11 +34,11 @@ def test_a_wait_is_the_mean_over_the_turns_taken_meanwhile():
 
 
 def test_this_machine_can_be_read():
-    before = kernel_counters.read({"here": os.getpid(), "nobody": 2**22 + 1})
+    before = kernel_counters.host_load({"here": os.getpid(), "nobody": 2**22 + 1})
     end = time.monotonic() + 0.02
     while time.monotonic() < end:
         pass
-    after = kernel_counters.read({"here": os.getpid()})
+    after = kernel_counters.host_load({"here": os.getpid()})
     assert set(before.waits) <= {"here"}
     assert after.at_s > before.at_s
     assert after.processors_s >= before.processors_s > 0
@@ -75,7 +75,7 @@ def test_guests_time_is_part_of_user_time_and_not_counted_twice(monkeypatch):
         *fields.values(), 4.0, 6.0, 1.0
     )
     monkeypatch.setattr(psutil, "cpu_times", lambda: told)
-    load = kernel_counters.read({})
+    load = kernel_counters.host_load({})
     assert (load.processors_s, load.steal_s) == (sum(fields.values()) + 4.0, 4.0)
 
 
