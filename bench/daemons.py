@@ -15,7 +15,7 @@ import psutil
 
 from bench.report import Line, arguments, in_turns, show
 from weft.testbed.linux.clock import wait_until
-from weft.testbed.measure.host_load import pss_kib
+from weft.testbed.measure.kernel_counters import pss_kib
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.traffic.iperf import IperfSpec, iperfs
 from weft.topologies import build

@@ -25,7 +25,7 @@ from bench.report import Line, arguments, in_turns, show, stay_on_one_processor
 from weft.daemons.transport.packets import TRIMMABLE
 from weft.testbed.data_plane.data_plane import DataPlane
 from weft.testbed.linux import netns, tc, tc_filters
-from weft.testbed.measure.port_counters import PortCounterReader
+from weft.testbed.measure.kernel_counters import PortCounterReader
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.runs.network_handle import netlink_of
 from weft.topologies.core.address import FabricNaming, Prefix, Tier, dotted

@@ -29,7 +29,7 @@ from weft.testbed.frr.frr import frr
 from weft.testbed.frr.frr_config import Ospf
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.machine import doctor
-from weft.testbed.measure.host_load import pss_kib
+from weft.testbed.measure.kernel_counters import pss_kib
 from weft.testbed.measure.outage import OutageProbe
 from weft.testbed.measure.ping import ping
 from weft.testbed.measure.traceroute import trace

@@ -20,8 +20,7 @@ from pyroute2.ethtool import Ethtool
 
 from bench.report import Line, arguments, in_turns, show
 from weft.testbed.linux import fib, interface, netlink, netns, tc
-from weft.testbed.linux.ethtool import Offloads
-from weft.testbed.linux.interface import NamedDevice
+from weft.testbed.linux.interface import NamedDevice, Offloads
 from weft.testbed.linux.iproute import iproute
 from weft.topologies.core.address import Prefix
 from weft.topologies.core.link import LinkSpec, Mbps

@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from bench.report import Line, in_turns, show
-from weft.daemons.transport.parameters import Parameters, timeout_ns
+from weft.daemons.transport.endpoint import Parameters, timeout_ns
 from weft.testbed.packets.network import (
     DCTCP,
     HASH,

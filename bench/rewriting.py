@@ -21,7 +21,7 @@ from contextlib import ExitStack, closing, contextmanager
 from bench.forwarding import Chains, arrived, hops_ns
 from bench.report import Line, arguments, show, stay_on_one_processor
 from weft.daemons.core.actions import FiveTuple, SetFlowRewrite, SetPrefixRewrite
-from weft.daemons.routing import first_octets, proxy_addresses
+from weft.daemons.routing import route_addresses
 from weft.testbed.data_plane import transit_rewrite
 from weft.testbed.data_plane.flow_rewrite import FlowRewriting
 from weft.testbed.data_plane.prefix_rewrite import PrefixRewriting
@@ -57,9 +57,11 @@ def lead(network: RunningNetwork, octets: set[int]) -> None:
     """Route packets that carry one of `octets` to the second host; see SPEC for other routes."""
     prefixes = {
         prefix
-        for prefix, _ in proxy_addresses.prefix_routes(NAMING.network, NAMING.network.t[-1] // 2)
+        for prefix, _ in route_addresses.prefix_routes(NAMING.network, NAMING.network.t[-1] // 2)
     }
-    own = {Prefix(first_octets.with_octet(network.plan.address(1), octet), 32) for octet in octets}
+    own = {
+        Prefix(route_addresses.with_octet(network.plan.address(1), octet), 32) for octet in octets
+    }
     for node, end in ((0, network.plan.ends[0][0]), *routers(network)):
         hop = [(end.ifindex, end.dev, network.plan.address(end.peer))]
         address = network.plan.address(node)
@@ -80,9 +82,9 @@ def inside(network: RunningNetwork, node: int) -> Iterator[netlink.Socket]:
 
 def pr(network: RunningNetwork, stack: ExitStack, _: int) -> int:
     """Let routers steer their own packets; return the octet of packets for the second host."""
-    octet = first_octets.first_octet(WAY)
+    octet = route_addresses.first_octet(WAY)
     lead(network, {octet})
-    ways = proxy_addresses.ways(NAMING.network)
+    ways = route_addresses.ways(NAMING.network)
     for node, end in routers(network):
         with inside(network, node) as own:
             rewriting = SourceRewriting(network.plan.address(node), ways, own, {end.ifindex: 1})
@@ -96,7 +98,7 @@ def dfr(octet: int) -> Equip:
     def equip(network: RunningNetwork, stack: ExitStack, _: int) -> int:
         lead(network, {PASSING, BEFORE, AFTER})
         transit_maps = stack.enter_context(closing(TransitMaps(transit_rewrite.ensure(network))))
-        others = [first_octets.all_addresses(other) for other in OCTETS[8::4]]
+        others = [route_addresses.all_addresses(other) for other in OCTETS[8::4]]
         destinations = network.plan.address(1) & ~255
         for node, _ in routers(network):
             transit = transit_maps.at(node)
@@ -104,7 +106,7 @@ def dfr(octet: int) -> Equip:
                 rewriting = PrefixRewriting(network.plan.address(node), OCTETS, TTL, own, transit)
             stack.enter_context(closing(rewriting))
             before, after = (BEFORE, AFTER) if node % 2 == 0 else (AFTER, BEFORE)
-            prefix = Prefix(first_octets.with_octet(destinations, before), 24)
+            prefix = Prefix(route_addresses.with_octet(destinations, before), 24)
             changes = [SetPrefixRewrite(other, PASSING) for other in others]
             rewriting.set([SetPrefixRewrite(prefix, after), *changes])
         return octet
@@ -144,7 +146,7 @@ def chains(stack: ExitStack, equip: Equip | None) -> Chains:
     for network, sender in zip(pair.networks, pair.senders, strict=True):
         if equip:
             octet = equip(network, stack, sender.socket.getsockname()[1])
-            address = first_octets.with_octet(network.plan.address(1), octet)
+            address = route_addresses.with_octet(network.plan.address(1), octet)
             sender.socket.connect((dotted(address), PORT))
     return pair
 

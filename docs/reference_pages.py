@@ -17,8 +17,8 @@ from typing import Any
 from weft.daemons.core.message_formats import flat
 from weft.daemons.core.message_registry import FORMATS
 from weft.daemons.transport import packets
-from weft.experiments.cli import cli, experiment_description
-from weft.experiments.cli.catalogue import catalogue
+from weft.experiments.cli import cli
+from weft.experiments.cli.catalogue import catalogue, default_sweep, described
 from weft.experiments.report import pages as report_pages
 from weft.experiments.runner import definition
 
@@ -122,10 +122,10 @@ def experiment_list() -> Iterator[str]:
 
 def experiment_page(experiment: definition.Experiment) -> Iterator[str]:
     """Yield the output of `weft describe` for an experiment, without stored runs."""
-    description = experiment_description.described(experiment, [])
+    description = described(experiment, [])
     yield from (escaped(description["question"]), "")
     yield from (f"Source: {escaped(description['source'])}.", "")
-    yield from (f"{experiment_description.default_sweep(experiment)}.", "")
+    yield from (f"{default_sweep(experiment)}.", "")
     rows = [
         (
             f"`{key}`",

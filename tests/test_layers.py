@@ -257,21 +257,14 @@ def test_a_daemon_does_without_the_array_library():
         "weft.topologies",
         "weft.topologies.recursive.ccrdn",
         "weft.topologies.recursive.dcell",
-        "weft.topologies.recursive.ficonn",
-        "weft.topologies.recursive.bcube",
-        "weft.topologies.recursive.gqstar",
-        "weft.topologies.tiered.fattree",
-    ]
-    modules += [
+        "weft.topologies.recursive.hypercubes",
         "weft.topologies.tiered.clos",
-        "weft.topologies.tiered.star",
-        *(
-            f"weft.topologies.low_diameter.{name}"
-            for name in ("complete", "slimfly", "polarfly", "dragonfly", "hyperx")
-        ),
-        *(f"weft.topologies.low_diameter.{name}" for name in ("jellyfish", "xpander")),
         "weft.topologies.core.family",
         "weft.topologies.core.link",
+        *(
+            f"weft.topologies.low_diameter.{name}"
+            for name in ("cliques", "diameter_two", "random_graphs")
+        ),
     ]
     modules += [
         "weft.daemons.core.contract",

@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 FAMILY_MODULES = {
     "dcell": "recursive.dcell",
     "beta-dcell": "recursive.dcell",
-    "gamma-dcell": "recursive.generalized",
-    "delta-dcell": "recursive.generalized",
-    "ficonn": "recursive.ficonn",
-    "bcube": "recursive.bcube",
-    "gqstar": "recursive.gqstar",
-    "fattree": "tiered.fattree",
+    "gamma-dcell": "recursive.dcell",
+    "delta-dcell": "recursive.dcell",
+    "ficonn": "recursive.dcell",
+    "bcube": "recursive.hypercubes",
+    "gqstar": "recursive.hypercubes",
+    "fattree": "tiered.clos",
     "clos": "tiered.clos",
-    "star": "tiered.star",
-    "complete": "low_diameter.complete",
-    "slimfly": "low_diameter.slimfly",
-    "polarfly": "low_diameter.polarfly",
-    "dragonfly": "low_diameter.dragonfly",
-    "hyperx": "low_diameter.hyperx",
-    "jellyfish": "low_diameter.jellyfish",
-    "xpander": "low_diameter.xpander",
+    "star": "tiered.clos",
+    "complete": "low_diameter.cliques",
+    "slimfly": "low_diameter.diameter_two",
+    "polarfly": "low_diameter.diameter_two",
+    "dragonfly": "low_diameter.cliques",
+    "hyperx": "low_diameter.cliques",
+    "jellyfish": "low_diameter.random_graphs",
+    "xpander": "low_diameter.random_graphs",
 }
 ENTRY_POINTS = "weft.topologies"
 EQUIVALENT = "equivalent-jellyfish"
@@ -183,7 +183,7 @@ def resolved(spec: str) -> str:
     name, values = parse(spec)
     if name != EQUIVALENT:
         return spec
-    from weft.topologies.low_diameter.jellyfish import SEED, equivalent
+    from weft.topologies.low_diameter.random_graphs import SEED, equivalent
 
     for key in values:
         if key not in ("seed", "of"):

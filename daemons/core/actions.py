@@ -1,6 +1,6 @@
 """Actions: requests of a state machine to its runtime, performed in order, also across kinds.
 
-Every runtime performs SetRoute, Send and Note; other kinds need a capability (capabilities.py).  A
+Every runtime performs SetRoute, Send and Note; other kinds need a capability (contract.py).  A
 new kind derives from Action.  A runtime raises TypeError for an action without a handler.
 """
 
@@ -84,7 +84,7 @@ class SetSourceRewrite(Action):
     """Rewrite the destination of this node's own packets for the server at `destination`.
 
     rewritten: the new destination; None: the address of DR's path
-        (daemons/routing/proxy_addresses.py).
+        (daemons/routing/route_addresses.py).
     """
 
     destination: int

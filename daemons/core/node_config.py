@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft.daemons.core.actions import Hop
-from weft.daemons.core.capabilities import Capability
+from weft.daemons.core.contract import Capability
 from weft.topologies.core.address import Prefix
 from weft.topologies.recursive.ccrdn import Ccrdn, CcrdnNaming
 

@@ -10,8 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from weft.daemons.core.capabilities import Capability
-from weft.daemons.core.contract import StateMachine
+from weft.daemons.core.contract import Capability, StateMachine
 from weft.daemons.core.message_formats import Format
 from weft.daemons.core.node_config import NodeConfig, Options
 from weft.topologies.core.family import IntegerParameter

@@ -133,7 +133,7 @@ class Probe(NamedTuple):
 
     sender, target: neighbours that forward the probe or its answer.
     token: number of the source's own, returned in the answer.
-    way: candidate path, as numbered in daemons/routing/proxy_addresses.py.
+    way: candidate path, as numbered in daemons/routing/route_addresses.py.
     load: highest load of the ports by which the path leaves a server so far; in any one unit.
     verdict: ASKING in a probe, CONNECTED or BROKEN in an answer.
     urgent: 1 if probe and answer wake the servers on their way, else 0.

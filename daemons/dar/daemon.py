@@ -13,28 +13,84 @@ The runtime reports a packet that joins a queue beyond the threshold at once, un
 A spine then sends a request to the leaf by which the flow came.  A leaf moves the flow.
 
 If a link, a spine or a leaf fails, routes change, and flows without a usable spine move.
+
+The paper gives a request (EAR, section 4) 8 bytes and leaves the layout open.  Ours has the flow's
+5-tuple, because an input leaf moves single flows, and its spine, so that a late or repeated request
+has no effect.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import inf
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 from weft.daemons.control.hello import Neighbourhood
 from weft.daemons.control.link_state import Database
 from weft.daemons.core import wire
 from weft.daemons.core.actions import NOTHING, Action, FiveTuple, Hop, Send, SetFlowPort, SetRoute
-from weft.daemons.core.capabilities import FlowPlacement
-from weft.daemons.core.contract import DaemonEvent, FlowsSeen, LongQueue, SeenFlow
-from weft.daemons.core.wire import MalformedMessage
-from weft.daemons.dar import messages
+from weft.daemons.core.contract import DaemonEvent, FlowPlacement, FlowsSeen, LongQueue, SeenFlow
+from weft.daemons.core.message_formats import (
+    U16,
+    U32,
+    U64,
+    Bits,
+    Format,
+    MessageField,
+    NodeNumber,
+    decoded,
+)
+from weft.daemons.core.wire import DAR_EAR, FlowAddresses, MalformedMessage
 from weft.daemons.dar.leaf import LeafFlows, LeafSettings, Random
-from weft.daemons.dar.messages import Ear
-from weft.daemons.shortest_paths.daemon import Bfs
+from weft.daemons.shortest_paths.scheme import Bfs
 from weft.topologies.core.address import Prefix
 
-EAR = wire.START + bytes([wire.DAR_EAR])
+MOST_SPINES = 64
+
+
+class Ear(NamedTuple):
+    """Request of `origin` to input leaf `leaf` to move `flow` to another spine.
+
+    `sender` passes it on to `target`.
+
+    sequence: grows with each request of `origin`, also across its restarts.
+    spine: spine of the flow.
+    count: flows on this spine, at most 65,535.
+    spines, room: number of spines, and those with room towards `origin`, bit j for spine j; 0 and 0
+        if unknown.
+    """
+
+    sender: U32
+    target: U32
+    origin: NodeNumber
+    leaf: U32
+    sequence: U64
+    flow: FlowAddresses
+    spine: U32
+    count: U16  # type: ignore[assignment]  # hides tuple.count()
+    spines: Annotated[int, MessageField("u8", most=MOST_SPINES)] = 0
+    room: Annotated[int, Bits("spines")] = 0
+
+
+EAR = Format(DAR_EAR, "dar_ear", Ear)
+
+
+def encode(ear: Ear) -> bytes:
+    """Return `ear` as bytes; struct.error or OverflowError if a field is too large."""
+    return EAR.encode(ear)
+
+
+def decode(payload: bytes, nodes: int = 1 << 32) -> Ear | None:
+    """Return the request in `payload`; None for a message of another type.
+
+    Raises:
+        wire.MalformedMessage: not a message, or its origin is none of the first `nodes` nodes.
+    """
+    ear: Ear | None = decoded(payload, {DAR_EAR: EAR}, nodes)
+    return ear
+
+
+EAR_START = wire.START + bytes([wire.DAR_EAR])
 MOST_COUNT = 0xFFFF
 
 
@@ -87,9 +143,9 @@ class Dar(Bfs):
         return super().start(now)
 
     def receive(self, payload: bytes, port: int, now: float) -> Sequence[Action]:
-        if not payload.startswith(EAR):
+        if not payload.startswith(EAR_START):
             return self._with_flows(super().receive(payload, port, now), now)
-        ear = messages.decode(payload, self._first_spine + self._spines)
+        ear = decode(payload, self._first_spine + self._spines)
         if ear is None or ear.target != self._node:
             return NOTHING
         if all(near.hop != (port, ear.sender) for near in self._neighbourhood.neighbours()):
@@ -193,7 +249,7 @@ class Dar(Bfs):
         ear = Ear(
             self._node, by.node, self._node, leaf, self._sequence, flow, spine, count, spines, room
         )
-        return Send(by.port, messages.encode(ear), queued=self._settings.ears_queued)
+        return Send(by.port, encode(ear), queued=self._settings.ears_queued)
 
     def _room(self) -> int:
         """Return the spines with a live link to this leaf and room on it, bit j for spine j."""
@@ -211,7 +267,7 @@ class Dar(Bfs):
             if near.up and near.hop.node == ear.leaf and not self._own:
                 self._ears["passed_on"] += 1
                 passed_on = ear._replace(sender=self._node, target=ear.leaf)
-                return [Send(near.hop.port, messages.encode(passed_on))]
+                return [Send(near.hop.port, encode(passed_on))]
         return NOTHING
 
     def _adapt(self, ear: Ear, now: float) -> Sequence[Action]:

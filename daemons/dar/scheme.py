@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from weft.daemons.control import parameters
-from weft.daemons.core.capabilities import FlowPlacement
-from weft.daemons.core.contract import StateMachine
+from weft.daemons.core.contract import FlowPlacement, StateMachine
 from weft.daemons.core.node_config import (
     GOLDEN_FRACTION,
     NodeConfig,
@@ -17,9 +16,8 @@ from weft.daemons.core.node_config import (
     own_hosts,
 )
 from weft.daemons.core.scheme import ECN, RoutedPath, Scheme, Selection, SelectionRule, for_switches
-from weft.daemons.dar.daemon import Dar
+from weft.daemons.dar.daemon import EAR, MOST_SPINES, Dar
 from weft.daemons.dar.leaf import LeafSettings
-from weft.daemons.dar.messages import EAR, MOST_SPINES
 from weft.topologies.core.address import FabricNaming
 from weft.topologies.core.family import IntegerParameter
 

@@ -21,7 +21,7 @@ the last reroute and the reroutes left, that makes
 
 states: 1 if the scope is the whole network, 16 in FiConn_{2,4}, 43 in DCell_{2,3}, 67 in
 DCell_{2,4}.  A packet for 10.x.y.z in state i carries first octet number i
-(daemons/routing/first_octets.py) in place of 10; state 0 is that of a packet at its source.  The
+(daemons/routing/route_addresses.py) in place of 10; state 0 is that of a packet at its source.  The
 IP header's TTL counts the hops left.
 
 The paper uses a header of its own instead, for which Linux has no place.
@@ -33,8 +33,9 @@ from collections.abc import MutableSequence, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from weft.daemons.routing.first_octets import COUNT
-from weft.daemons.routing.scope import UNREACHED, distances, first_hop
+from weft.daemons.routing.route_addresses import COUNT
+from weft.daemons.routing.shortest import UNREACHED, first_hop
+from weft.daemons.routing.shortest import distances_within as distances
 from weft.topologies.recursive.ccrdn import Ccrdn, common_level, gateway, peer
 
 # Fields of a packet: the server that it must visit first, or NOWHERE; reroutes left; hops left;
@@ -152,7 +153,7 @@ def next_hop(
         rule: connection rule of the network.
         t: servers of a sub-network of each level.
         dfr: parameters.
-        down: 1 for each dead channel of the X(b) of `cur` (daemons/routing/scope.py); empty if
+        down: 1 for each dead channel of the X(b) of `cur` (daemons/routing/shortest.py); empty if
             none is dead.
         cur: the server.
         dst: the packet's destination.

@@ -20,8 +20,7 @@ from weft.daemons.core.scheme import RoutedPath, Scheme, arrives_by, for_servers
 from weft.daemons.routing import dr
 from weft.daemons.routing.candidates import bcube_route, candidates, gqstar_route
 from weft.topologies.core.family import IntegerParameter
-from weft.topologies.recursive.bcube import BcubeNaming
-from weft.topologies.recursive.gqstar import GqstarNaming
+from weft.topologies.recursive.hypercubes import BcubeNaming, GqstarNaming
 
 if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology

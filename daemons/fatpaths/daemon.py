@@ -22,7 +22,7 @@ from weft.daemons.core.actions import Action, Hop, SetRoute
 from weft.daemons.fatpaths.forwarding import tagged
 from weft.daemons.fatpaths.live_layers import LayerTables, Live
 from weft.daemons.routing import shortest
-from weft.daemons.shortest_paths.daemon import Bfs, NextNodes
+from weft.daemons.shortest_paths.scheme import Bfs, NextNodes
 from weft.topologies.core.address import Prefix
 
 PATIENCE = 8

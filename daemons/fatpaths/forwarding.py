@@ -14,10 +14,10 @@ each host of its own.
 
 from __future__ import annotations
 
-from weft.daemons.routing import first_octets
+from weft.daemons.routing import route_addresses
 from weft.topologies.core.address import Prefix
 
-MOST_LAYERS = first_octets.BELOW_LOOPBACK
+MOST_LAYERS = route_addresses.BELOW_LOOPBACK
 
 
 def in_layer(address: int, layer: int) -> int:
@@ -27,7 +27,7 @@ def in_layer(address: int, layer: int) -> int:
     """
     if not 0 <= layer < MOST_LAYERS:
         raise ValueError(f"layered routing: there are layers 0 .. {MOST_LAYERS - 1}, got {layer}")
-    return first_octets.with_octet(address, first_octets.first_octet(layer))
+    return route_addresses.with_octet(address, route_addresses.first_octet(layer))
 
 
 def tagged(prefix: Prefix, layer: int) -> Prefix:

@@ -14,7 +14,7 @@ carry the same flows and choose alike (figure 5: A1 and A3 both leave the group 
 Degraded links count as failed while there is a group without them, otherwise as healthy.  The paper
 has no rule without an intact group; we then use all ports that lead on, in turn.
 
-A link is named by its lower end and its uplink; ports are as in topologies/tiered/fattree.py.
+A link is named by its lower end and its uplink; ports are as in topologies/tiered/clos.py.
 """
 
 from __future__ import annotations

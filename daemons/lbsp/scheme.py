@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from weft.daemons.control import parameters
 from weft.daemons.core.actions import Hop
-from weft.daemons.core.capabilities import Capability, LinkRates, QueueState
-from weft.daemons.core.contract import StateMachine
+from weft.daemons.core.contract import Capability, LinkRates, QueueState, StateMachine
 from weft.daemons.core.node_config import NodeConfig, Options, node_configs, own_hosts, settings_of
 from weft.daemons.core.scheme import (
     ECN,

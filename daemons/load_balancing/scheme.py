@@ -31,7 +31,7 @@ from weft.daemons.core.scheme import (
     SelectionRule,
     for_switches,
 )
-from weft.daemons.routing import detours, path_shares, selection, updown
+from weft.daemons.routing import path_shares, selection, updown
 from weft.daemons.shortest_paths import scheme as shortest_paths
 from weft.topologies.core.address import FabricNaming
 from weft.topologies.core.family import IntegerParameter
@@ -199,12 +199,12 @@ def with_detours(scheme: Scheme) -> Scheme:
     """
 
     def check(topology: Topology, options: Options) -> None:
-        detours.check(scheme.name, topology)
+        path_shares.check(scheme.name, topology)
 
     def path(topology: Topology, options: Options, src: int, dst: int) -> list[RoutedPath]:
         """Return the paths of packets that visit a random switch."""
         check(topology, options)
-        return detours.paths(topology, src, dst)
+        return path_shares.detour_paths(topology, src, dst)
 
     assert scheme.selection
     return replace(
@@ -315,7 +315,7 @@ SCHEMES = (
             "Singh, Stanford 2005; Kim et al., ISCA 2008, section 4",
             SelectionRule(ChoiceRule.UGAL, has_detours=True),
             {
-                "d": IntegerParameter("compared detours", 1, detours.MOST_DETOURS, default=1),
+                "d": IntegerParameter("compared detours", 1, path_shares.MOST_DETOURS, default=1),
                 "delta": IntegerParameter(
                     "threshold in favour of shortest paths, in packets or bytes, times hops",
                     0,

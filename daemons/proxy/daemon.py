@@ -1,6 +1,6 @@
 """Proxy routing, PR (CCRDN, section 5), as a daemon.
 
-Every server routes the addresses of all candidate paths (daemons/routing/proxy_addresses.py) over
+Every server routes the addresses of all candidate paths (daemons/routing/route_addresses.py) over
 live links, without state of flows.  A source probes the paths to its active destinations, and its
 packets carry the address of the best one:
 
@@ -49,7 +49,7 @@ from weft.daemons.proxy.probe import (
     Probes,
     Question,
 )
-from weft.daemons.routing import dr, proxy_addresses
+from weft.daemons.routing import dr, route_addresses
 from weft.daemons.routing.path_tables import PathTables, tabulate
 from weft.topologies.core.address import SERVER_BLOCK, Prefix
 from weft.topologies.recursive.ccrdn import Ccrdn
@@ -97,12 +97,12 @@ class Pr(LiveRoutes):
         routes: Sequence[tuple[Prefix, tuple[Hop, ...]]],
         settings: ProbeSettings,
     ) -> None:
-        steered = proxy_addresses.prefix_routes(network, neighbourhood.node)
+        steered = route_addresses.prefix_routes(network, neighbourhood.node)
         super().__init__(neighbourhood, [(prefix, (hop,)) for prefix, hop in steered])
         self._target = self.node.to_bytes(4, "big")
         self._network = network
         self._settings = settings
-        self._path_count = proxy_addresses.ways(network)
+        self._path_count = route_addresses.ways(network)
         self._most_servers = (4 << network.k) - 1  # of DR's path to a proxy and on from there
         self._own_addresses = dict(routes)
         self._own_routes: dict[Prefix, tuple[Hop, ...]] = {}  # to own addresses, set so far
@@ -127,7 +127,7 @@ class Pr(LiveRoutes):
             wakes=TokenBucket(wakes_per_s, wakes_per_s * BURST_S),
             news=TokenBucket(NEWS_PER_S, NEWS_AT_ONCE),
             remember_s=REMEMBER_S,
-            stretch=lambda destination, path, server: proxy_addresses.stretch(
+            stretch=lambda destination, path, server: route_addresses.stretch(
                 network, server, destination, path
             ),
             table_s=self._settings.table_s,
@@ -174,7 +174,7 @@ class Pr(LiveRoutes):
         steered = {
             f"h{paths.node}": {
                 "hops": paths.current.hops,
-                "proxy": proxy_addresses.proxy(self._network, paths.current.number)[1],
+                "proxy": route_addresses.proxy(self._network, paths.current.number)[1],
                 "connected": paths.current.load is not None,
                 "load_kbps": paths.current.load,
                 "changes": paths.changes,
@@ -218,10 +218,10 @@ class Pr(LiveRoutes):
             node,
             address,
             [
-                (hops, proxy_addresses.number(network, parting.level, subnetwork))
+                (hops, route_addresses.number(network, parting.level, subnetwork))
                 for hops, subnetwork in routes
             ],
-            proxy_addresses.DIRECT,
+            route_addresses.DIRECT,
             settings,
             direct_first=settings.policy.choice == proxy.DR_FIRST
             and proxy.near(network.rule, network.t, parting),
@@ -245,7 +245,7 @@ class Pr(LiveRoutes):
         return None if node == self.node or address >> 24 != SERVER_BLOCK >> 24 else node
 
     def _next_hop(self, destination: int, path: int) -> Hop:
-        server = proxy_addresses.next_hop(self._network, self.node, destination, path)
+        server = route_addresses.next_hop(self._network, self.node, destination, path)
         return dr.hop_to(self._network, self.node, server)
 
     # -- links
@@ -367,7 +367,7 @@ class Pr(LiveRoutes):
         """Return the servers of a path, this one first."""
         route = [self.node]
         while (server := route[-1]) != paths.node:
-            route.append(proxy_addresses.next_hop(self._network, server, paths.node, path.number))
+            route.append(route_addresses.next_hop(self._network, server, paths.node, path.number))
         return route
 
     def _answered(self, answer: ProbeAnswer, now: float) -> list[Action]:
@@ -397,9 +397,9 @@ class Pr(LiveRoutes):
         if not paths.choose(now):
             return []
         path = paths.current
-        level, subnetwork = proxy_addresses.proxy(self._network, path.number)
+        level, subnetwork = route_addresses.proxy(self._network, path.number)
         route = f"by way of sub-network {subnetwork} of level {level}" if level else "by DR"
-        steered = proxy_addresses.address(paths.address, path.number) if level else None
+        steered = route_addresses.address(paths.address, path.number) if level else None
         return [
             SetSourceRewrite(paths.address, steered),
             Note(f"h{paths.node}: {route}, {path.hops} hops"),

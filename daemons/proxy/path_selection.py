@@ -1,6 +1,6 @@
 """Candidate paths from a source to one destination, and the choice among them.
 
-A candidate path is DR's or one by way of a proxy; daemons/routing/proxy_addresses.py numbers them.
+A candidate path is DR's or one by way of a proxy; daemons/routing/route_addresses.py numbers them.
 It is connected from an answer that says so until a failure is reported.  The source takes the
 cheapest connected path by `cost`, but stays on the current one unless another is cheaper by more
 than the usual variation of loads.  With `direct_first` it takes DR's path whenever that is

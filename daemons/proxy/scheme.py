@@ -6,15 +6,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from weft.daemons.control import parameters
-from weft.daemons.core.capabilities import SourceRewrite
-from weft.daemons.core.contract import StateMachine
+from weft.daemons.core.contract import SourceRewrite, StateMachine
 from weft.daemons.core.node_config import NodeConfig, Options, node_configs, settings_of
 from weft.daemons.core.scheme import RoutedPath, Scheme, arrives_by, for_servers
 from weft.daemons.dr.scheme import if_alive
 from weft.daemons.proxy import routing as proxy
 from weft.daemons.proxy.daemon import Pr, tables
 from weft.daemons.proxy.path_selection import ProbeSettings
-from weft.daemons.routing import proxy_addresses
+from weft.daemons.routing import route_addresses
 from weft.daemons.routing.candidates import candidates
 from weft.topologies.core.family import IntegerParameter
 from weft.topologies.recursive.ccrdn import Ccrdn
@@ -111,10 +110,10 @@ def _path(name: str, method: int) -> Callable[[Topology, Options, int, int], lis
 
 def _scheme(name: str, method: int, proxies: str, section: str) -> Scheme:
     def check(topology: Topology, options: Options) -> None:
-        proxy_addresses.ways(for_servers(name, topology))  # raises if there are too few addresses
+        route_addresses.ways(for_servers(name, topology))  # raises if there are too few addresses
 
     def configure(topology: Topology, options: Options, link_kbps: int) -> dict[int, NodeConfig]:
-        needs = (SourceRewrite(proxy_addresses.ways(for_servers(name, topology))),)
+        needs = (SourceRewrite(route_addresses.ways(for_servers(name, topology))),)
         return node_configs(topology, name, __name__, options, candidates=candidates, needs=needs)
 
     path = _path(name, method)

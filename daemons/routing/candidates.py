@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING
 from weft.daemons.core.actions import Hop
 from weft.daemons.routing import dr
 from weft.topologies.core.address import Prefix
-from weft.topologies.recursive.bcube import BcubeNaming
 from weft.topologies.recursive.ccrdn import CcrdnNaming
-from weft.topologies.recursive.gqstar import GqstarNaming
+from weft.topologies.recursive.hypercubes import BcubeNaming, GqstarNaming
 
 if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology

@@ -21,8 +21,7 @@ from weft.daemons.core.contract import DaemonEvent, FlowsSeen, LongQueue, SeenFl
 from weft.daemons.core.node_config import GOLDEN_FRACTION
 from weft.daemons.routing.selection import below, flow_hash
 from weft.daemons.simulator import packet_walk
-from weft.daemons.simulator.capabilities import SimulatedFlowPlacements
-from weft.daemons.simulator.node import Node
+from weft.daemons.simulator.node import Node, SimulatedFlowPlacements
 from weft.daemons.simulator.packet_walk import PacketWalk, SimulatedNetwork
 from weft.daemons.simulator.wires import CALL, EventQueue, Wires
 

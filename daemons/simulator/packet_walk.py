@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from weft.daemons.core.actions import FiveTuple, Hop
-from weft.daemons.routing import first_octets
+from weft.daemons.routing import route_addresses
 from weft.daemons.simulator.node import Node
 from weft.daemons.simulator.wires import Wires
 
@@ -90,7 +90,7 @@ def walk(
     flow = pings(network.topology, src, dst)
     address = flow.destination
     if first_octet is not None:
-        address = first_octets.with_octet(address, first_octet)
+        address = route_addresses.with_octet(address, first_octet)
     if src != dst and src in network.nodes:
         if network.nodes[src].refuses(address):
             return PacketWalk((src,), network.no_route(src))

@@ -37,7 +37,7 @@ from weft.daemons.core.actions import (
 )
 from weft.daemons.core.contract import DaemonEvent, FlowInUse, Measured, Refused, useless
 from weft.daemons.core.node_config import Routes
-from weft.daemons.routing import first_octets, proxy_addresses
+from weft.daemons.routing import route_addresses
 from weft.daemons.tar import messages
 from weft.daemons.tar import routing as tar
 from weft.daemons.tar.flows import FlowState, FlowStates, OwnFlow, OwnFlows, TarSettings
@@ -66,11 +66,11 @@ def _candidates(
 ) -> list[tuple[Prefix, tuple[Hop, ...]]]:
     """Return DR's routes for packets of unknown flows, and the route of each next hop."""
     direct = [
-        (proxy_addresses.prefix(prefix, proxy_addresses.DIRECT), dr_hops)
+        (route_addresses.prefix(prefix, route_addresses.DIRECT), dr_hops)
         for prefix, dr_hops in routes
     ]
     return direct + [
-        (first_octets.all_addresses(octets[node]), (hop,)) for node, hop in hops.items()
+        (route_addresses.all_addresses(octets[node]), (hop,)) for node, hop in hops.items()
     ]
 
 
@@ -90,7 +90,7 @@ class TarRouting(LiveRoutes):
         incarnation: int,
     ) -> None:
         hops = {neighbour.hop.node: neighbour.hop for neighbour in neighbourhood.neighbours()}
-        octets = {node: first_octets.first_octet(1 + i) for i, node in enumerate(hops)}
+        octets = {node: route_addresses.first_octet(1 + i) for i, node in enumerate(hops)}
         super().__init__(neighbourhood, _candidates(routes, hops, octets))
         self._target = self.node.to_bytes(4, "big")
         self._network = network

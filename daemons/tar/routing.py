@@ -313,7 +313,7 @@ def draw_at(server: int, flow: int, attempt: int) -> int:
 
 
 def unreachable(t: Sequence[int], down: Sequence[int], server: int) -> Sequence[int]:
-    """Return `dead` of next_hop() at `server`, from all dead channels (daemons/routing/scope.py).
+    """Return `dead` of next_hop() at `server`, from all dead channels (routing/shortest.py).
 
     Empty if `down` is.
     """
@@ -347,7 +347,7 @@ def route(
     Args:
         rule: connection rule of the network.
         t: servers of a sub-network of each level.
-        down: 1 for each dead channel of the whole network, as in daemons/routing/scope.py.
+        down: 1 for each dead channel of the whole network, as in daemons/routing/shortest.py.
         src: source.
         dst: destination.
         relay: reading of the paper, see above.

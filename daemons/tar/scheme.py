@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 from weft.daemons.control import parameters
 from weft.daemons.core.actions import FiveTuple
-from weft.daemons.core.capabilities import FlowRewrite
-from weft.daemons.core.contract import StateMachine
+from weft.daemons.core.contract import FlowRewrite, StateMachine
 from weft.daemons.core.node_config import NodeConfig, Options, node_configs, settings_of
 from weft.daemons.core.scheme import RoutedPath, Scheme, for_servers
 from weft.daemons.routing.candidates import candidates
-from weft.daemons.routing.scope import dead_channels
+from weft.daemons.routing.shortest import dead_channels
 from weft.daemons.tar import messages
 from weft.daemons.tar import routing as tar
 from weft.daemons.tar.daemon import TarRouting

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.experiments.ccrdn import columns
 from weft.experiments.ccrdn.recursive import TOPOLOGY
 from weft.experiments.engines.graph import graph_of, policy
 from weft.experiments.engines.pairs import pairs
@@ -57,7 +56,20 @@ EXPERIMENT = Experiment(
     source="CCRDN, table 1",
     engines=("graph",),
     axes={"topology": TOPOLOGY.over(*list(PAPER))},
-    columns=columns.PROPERTIES,
+    columns={
+        "servers": "servers of the network",
+        "switches": "switches of the network",
+        "links": "links of the network, those to switches included",
+        "dr_bound_hops": "2^(k+1) - 1, which no route of DR exceeds",
+        "copies_*": (
+            "networks of the level below in one of the level that the name ends in; null above k"
+        ),
+        "longest_seen_hops": "longest route of DR among a million random pairs",
+        "as_in_paper": (
+            "whether the counts are those of the paper's table 1; missing where it has no such "
+            "network"
+        ),
+    },
     seeds=1,
     takes_s=1,
     measure=measure,

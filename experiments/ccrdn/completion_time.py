@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.experiments.ccrdn import columns
 from weft.experiments.ccrdn.recursive import ROUTES, TOPOLOGY, check, policy_of
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.arrays import Ints, int_zeros
@@ -184,7 +183,12 @@ EXPERIMENT = Experiment(
         ).over(0.05),
         "apply": common.APPLY.over("algorithm"),
     },
-    columns=columns.COMPLETION,
+    columns={
+        "completion_s": "when the last message has arrived",
+        "mean_end_s": "when a message has arrived, mean",
+        "sent_messages": "messages of the workload",
+        "rate_updates": "how often the rates of flows were worked out anew",
+    },
     seeds=1,
     version=2,
     takes_s=110,

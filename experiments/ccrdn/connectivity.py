@@ -2,8 +2,8 @@
 
 CCRDN, sections 6.4 and 7.2, figures 5 and 6: 10 % of the links have failed, drawn uniformly.  A
 scheme connects a pair if one of the routes that it tries is alive; PR takes the shortest of these.
-Shortest paths show which pairs are physically connected.  A fault set is one sample: the error of a
-figure is that over the seeds.
+Shortest paths show which pairs are physically connected.  A fault set is one sample: the error of
+a figure is that over the seeds.
 
 traffic: uniform, many-all-to-all:group=50 or one-to-all; at most `flows` of its pairs are routed.
 Shortest paths run from random sources, or the one source, to all servers; random groups have the
@@ -13,16 +13,26 @@ Differences from the paper.  Its hop-lengths for DCell_{3,4} under faults, 10.7 
 10.2 for DR without, are those of DCell_{3,3}.  Its simulator draws faults by node and port, and
 stops at a link that is dead in one direction only.  DFR's 95 % and 14 hops are interpolated from
 DFR's own paper, as the authors say.
+
+connectivity_kernel asks the same with real packets: a tenth of the links, servers or racks has
+failed, drawn uniformly.  Beside the pings stand the graph engine's result for the same faults and
+scheme, and the pairs that any path connects.  Pairs are ordered pairs of live servers; a ping
+needs both directions.
+
+PR's sources may probe `questions_per_s` paths, more than by default: this experiment asks which
+paths exist, not how soon hundreds of pairs at once find theirs.  The networks are far smaller than
+the paper's; its networks of 15 thousand servers and more are in the experiment `connectivity`.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
-from weft.experiments.ccrdn import columns
 from weft.experiments.ccrdn.recursive import (
+    MEAN_HOPS_COLUMNS,
     ROUTING,
     TOPOLOGY,
     check,
@@ -35,13 +45,35 @@ from weft.experiments.ccrdn.recursive import (
     uniform,
 )
 from weft.experiments.engines import common_parameters as common
+from weft.experiments.engines import reachability
 from weft.experiments.engines.graph import graph_of
+from weft.experiments.engines.kernel_run import measured
 from weft.experiments.engines.loops import Faults, Tally
 from weft.experiments.engines.pairs import ONE_TO_ALL, Pairs
+from weft.experiments.engines.routes import (
+    EVERYWHERE,
+    Pair,
+    asking,
+    both_ways,
+    connects,
+    lengths,
+)
+from weft.experiments.report.panels import Bars
 from weft.experiments.report.statistics import mean_and_error
 from weft.experiments.runner.definition import Experiment, Result, Row, Run
 from weft.experiments.runner.parameters import Spec
+from weft.testbed.linux import clock
+from weft.testbed.network.network import RunningNetwork
+from weft.topologies.core.failures import (
+    draw,
+    fail_links,
+    fail_nodes,
+    fail_racks,
+    racks,
+    random_links,
+)
 from weft.topologies.core.grammar import parse
+from weft.topologies.core.topology import Topology
 
 DCELL_SIZES = ((11, 2), (18, 2), (43, 2), (3, 3), (4, 3), (6, 3))
 FICONN_SIZES = ((22, 2), (36, 2), (48, 2), (8, 3), (10, 3), (16, 3))
@@ -163,7 +195,7 @@ TRAFFIC = Spec(
 )
 
 
-EXPERIMENT = Experiment(
+GRAPH = Experiment(
     name="connectivity",
     question="When links die, which pairs stay connected, and how much longer are their routes?",
     source="CCRDN, sections 6.4 and 7.2, figures 5 and 6",
@@ -181,7 +213,13 @@ EXPERIMENT = Experiment(
         "traffic": TRAFFIC.over("uniform"),
         "apply": common.APPLY.over("algorithm"),
     },
-    columns=columns.CONNECTIVITY,
+    columns={
+        "connected_fraction": "pairs with a route, of those whose ends are alive",
+        "se_connected_fraction": (
+            "standard error of connected_fraction; null where pairs are not drawn alone"
+        ),
+        **MEAN_HOPS_COLUMNS,
+    },
     seeds=5,
     version=3,
     takes_s=280,
@@ -198,4 +236,124 @@ EXPERIMENT = Experiment(
         "flows",
     ),
     check=check,
+)
+
+
+PATIENCE_S = 15.0  # by then daemons have reacted
+
+
+def kernel_faults(run: Run) -> Topology:
+    """Return the network of `run` less its faults, which are those of `connectivity`."""
+    topology = run.topology
+    fraction = float(run.parameters["failed_fraction"])
+    generator = np.random.default_rng([run.seed, 1])
+    failed = run.text("failed")
+    if failed == "links":
+        return fail_links(topology, random_links(topology, fraction=fraction, generator=generator))
+    if failed == "nodes":
+        servers = np.arange(topology.servers)
+        return fail_nodes(topology, draw(servers, fraction=fraction, generator=generator))
+    return fail_racks(topology, draw(racks(topology), fraction=fraction, generator=generator))
+
+
+def measure_pings(run: Run) -> Result:
+    """Measure the fraction of pairs that ping, beside those that the graph engine connects."""
+    broken = kernel_faults(run)
+    links_only = run.text("failed") == "links"
+    alive = [node for node in range(broken.servers) if links_only or broken.live_ports(node)]
+    pairs = [(src, dst) for src in alive for dst in alive if src != dst]
+    routing = asking(run.text("routing"), run.integer("questions_per_s"))
+    connected = connects(broken, routing, pairs)
+    physical = both_ways(lengths(broken, "bfs", pairs) or {})
+    result = measured(
+        run, lambda net: pings(net, broken, pairs, both_ways(connected)), routing=routing
+    )
+    fractions = {
+        "connected_fraction": len(connected) / len(pairs),
+        "physical_fraction": len(physical) / len(pairs),
+    }
+    return replace(result, figures={**result.figures, **fractions})
+
+
+def pings(net: RunningNetwork, broken: Topology, pairs: list[Pair], expected: set[Pair]) -> Row:
+    """Let the faults of `broken` happen, and return the pairs that ping beside `expected` ones."""
+    fail(net, broken)
+    failed_s = clock.monotonic()
+    reached = reachability.wait_for_pings(net, pairs, expected, timeout_s=PATIENCE_S)
+    return {
+        "failed_links": int(broken.failed.sum()),
+        "pairs": len(pairs),
+        "pinged_fraction": len(reached) / len(pairs),
+        "graph_fraction": len(expected) / len(pairs),
+        "equal": reached == expected,
+        "lost_though_connected": len(expected - reached),
+        "pinged_though_lost": len(reached - expected),
+        "settled_s": clock.monotonic() - failed_s,
+    }
+
+
+def fail(net: RunningNetwork, broken: Topology) -> None:
+    """Fail the links in the network that are dead in `broken`; they lose their carrier."""
+    for link in np.flatnonzero(broken.failed).tolist():
+        net.fail(broken.link_name(link))
+
+
+def check_kernel(run: Run) -> None:
+    """Raise ValueError unless the scheme of `run` suits its network, and some of it survives."""
+    common.server_centric(run)
+    common.check_routing(run)
+    if run.number("failed_fraction") == 1:
+        raise ValueError("connectivity_kernel: failed_fraction must lie in [0, 1), got 1")
+
+
+KERNEL = Experiment(
+    name="connectivity_kernel",
+    question=(
+        "When links fail, which pairs still ping under each scheme, and does the graph engine "
+        "predict them?"
+    ),
+    source="CCRDN, sections 6.4 and 7.2, on the kernel",
+    engines=("kernel",),
+    axes={
+        "topology": common.TOPOLOGY.over("dcell:n=4,k=1", "beta-dcell:n=5,k=1", "ficonn:n=4,k=2"),
+        "routing": common.ROUTING.over(*EVERYWHERE),
+        "failed": common.FAILED.over("links"),
+        "failed_fraction": common.FAILED_FRACTION.over(0.1),
+        "questions_per_s": common.QUESTIONS_PER_S.over(50),
+        "processes": common.PROCESSES.over(0),
+    },
+    version=3,
+    columns={
+        "failed_links": "links that are dead, with those of dead servers and racks",
+        "pairs": "ordered pairs of servers that are alive",
+        "pinged_fraction": "pairs that ping",
+        "graph_fraction": (
+            "pairs that the graph engine connects in both directions; null where it has no "
+            "such scheme"
+        ),
+        "connected_fraction": "pairs that it connects in the direction from source to destination",
+        "physical_fraction": "pairs that any path connects",
+        "equal": "whether exactly the pairs ping that the graph engine predicts",
+        "lost_though_connected": "pairs that the graph engine connects and that did not ping",
+        "pinged_though_lost": "pairs that ping though the graph engine does not connect them",
+        "settled_s": (
+            "from the failures to the time when the pings were as expected, or patience ended"
+        ),
+    },
+    seeds=3,
+    takes_s=200,
+    measure=measure_pings,
+    plot=Bars(
+        columns={"pinged_fraction": "pairs that ping (fraction)"},
+        by=("routing",),
+        facet=("topology", "failed", "failed_fraction"),
+        always=3,
+        strokes={
+            "pinged_fraction": {
+                "graph_fraction": "graph engine",
+                "physical_fraction": "connected by any path",
+            }
+        },
+    ),
+    check=check_kernel,
 )

@@ -1,30 +1,36 @@
-"""Lengths of proxy routes beside dimensional and shortest ones.
+"""Lengths of routes: means beside dimensional and shortest ones, and their distribution.
 
 CCRDN, sections 6.3 and 7.1.  Figure 3 is the mean hop-length of each scheme, figure 4 the cost and
 yield of a search: candidates per pair, and proxy routes per pair no longer than DR's.  Condition 1
 is applied, as in the paper.
 
-Differences from the paper.  "3.9 proxies for FiConn_{3,10}" is what GP_0 tries on FiConn_{3,16}; on
-FiConn_{3,10} an X(0) has one or two servers with a level-3 link.  "Up to 6-7 % in FiConn" is more
-than shortest paths themselves gain, about 5.5 %.  GP_I and GP_0 do not "invariably consider more
-proxy candidates" on DCell: over all pairs of DCell_{3,3} GP_0 tries 0.001 % more than on
+Differences from the paper.  "3.9 proxies for FiConn_{3,10}" is what GP_0 tries on FiConn_{3,16};
+on FiConn_{3,10} an X(0) has one or two servers with a level-3 link.  "Up to 6-7 % in FiConn" is
+more than shortest paths themselves gain, about 5.5 %.  GP_I and GP_0 do not "invariably consider
+more proxy candidates" on DCell: over all pairs of DCell_{3,3} GP_0 tries 0.001 % more than on
 beta-DCell_{3,3}.  The paper searches 10,000 pairs breadth-first one by one; ours starts from fewer
 servers and ends at every other, with a smaller error for less work.  DFR (DCell) and TAR (FiConn)
 are not in the paper's figure; TAR's routes depend on earlier flows.
+
+The distribution of lengths (CCRDN 7.2, figures 7 to 9) is that of DR and PR with GP_I under
+uniform random traffic, on the whole network and with 10 % of its links failed.  On FiConn odd
+lengths are more frequent, because its routes alternate between level-0 hops and others.
 """
 
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 
-from weft.experiments.ccrdn import columns
 from weft.experiments.ccrdn.recursive import (
+    MEAN_HOPS_COLUMNS,
     ROUTING,
     TOPOLOGY,
     check,
     check_work,
+    faults,
     networks,
     over_networks,
     policy_of,
@@ -37,6 +43,7 @@ from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.graph import METHODS, graph_of
 from weft.experiments.engines.loops import Tally
 from weft.experiments.engines.pairs import Pairs
+from weft.experiments.report.panels import Curves, exploded
 from weft.experiments.report.statistics import mean_and_error
 from weft.experiments.runner.definition import Experiment, Result, Row, Run
 from weft.experiments.runner.parameters import Integer, Spec
@@ -134,7 +141,7 @@ def search_yield(run: Run, pairs: Pairs) -> dict[str, float]:
     }
 
 
-EXPERIMENT = Experiment(
+HOP_LENGTH = Experiment(
     name="hop_length",
     question="How much shorter than dimensional routes are proxy routes, and how far from "
     "shortest?",
@@ -158,7 +165,17 @@ EXPERIMENT = Experiment(
             "1: no proxies where condition 1 says that none is shorter", least=0, most=1
         ).over(1),
     },
-    columns=columns.HOP_LENGTH,
+    columns={
+        "servers": "servers of the network",
+        **MEAN_HOPS_COLUMNS,
+        "candidates_per_pair": "proxies that the scheme tries for a pair, mean",
+        "se_candidates_per_pair": "standard error of candidates_per_pair",
+        "no_longer_routes_per_pair": (
+            "routes by a proxy that are no longer than DR's, of a pair, mean"
+        ),
+        "se_no_longer_routes_per_pair": "standard error of no_longer_routes_per_pair",
+        "shorter_fraction": "pairs for which a proxy gives a shorter route than DR's",
+    },
     seeds=1,
     version=3,
     takes_s=600,
@@ -176,4 +193,67 @@ EXPERIMENT = Experiment(
     ),
     goes_together=goes_together,
     check=check_run,
+)
+
+
+def check_histogram(run: Run) -> None:
+    """Raise ValueError for runs that the graph engine cannot do."""
+    check(run)
+    if run.text("routing") == "bfs":
+        raise ValueError(
+            "hop_histogram: bfs finds lengths from sampled sources only; take dr, pr-gpi, ..."
+        )
+
+
+def measure_histogram(run: Run) -> Result:
+    """Measure the fraction of all pairs with a route of 0, 1, 2, ... hops.
+
+    The fractions add up to that of the connected pairs.
+    """
+    flows = run.integer("flows")
+    tally = routed(run, uniform(run, flows), faults(run))
+    return Result(
+        figures={
+            "pairs_by_hops_fraction": (tally.hops / flows).tolist(),
+            "mean_hops": tally.mean_hops,
+            "longest_hops": len(tally.hops) - 1 if tally.connected else None,
+            "connected_fraction": tally.connected_fraction,
+        }
+    )
+
+
+HOP_HISTOGRAM = Experiment(
+    name="hop_histogram",
+    question="How are hop-lengths distributed, with and without failed links?",
+    source="CCRDN, section 7.2, figures 7 to 9",
+    engines=("graph",),
+    axes={
+        "topology": TOPOLOGY.over("dcell:n=3,k=3", "beta-dcell:n=3,k=3", "ficonn:n=10,k=3"),
+        "routing": ROUTING.over("dr", "pr-gpi"),
+        "failed": common.FAILED.over("links"),
+        "failed_fraction": common.FAILED_FRACTION.over(0.0, 0.1),
+        "flows": common.FLOWS.over(10_000_000),
+        "apply": common.APPLY.over("algorithm"),
+    },
+    columns={
+        "pairs_by_hops_fraction": "list: which fraction of all pairs has a route of 0, 1, 2, ... "
+        "hops; what is missing "
+        "from 1 is not connected",
+        "mean_hops": "mean length of the routes of connected pairs",
+        "longest_hops": "longest route; null if no pair is connected",
+        "connected_fraction": "pairs with a route, of all",
+    },
+    seeds=1,
+    version=3,
+    takes_s=95,
+    measure=measure_histogram,
+    plot=Curves(
+        columns={"pairs_by_hops_fraction": "pairs (fraction)"},
+        x="hops",
+        series="routing",
+        dash="failed_fraction",
+        facet=("topology", "failed", "flows", "apply"),
+        rows=partial(exploded, columns=("pairs_by_hops_fraction",), index="hops"),
+    ),
+    check=check_histogram,
 )

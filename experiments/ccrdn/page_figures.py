@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from weft.experiments.ccrdn.flow_histogram import by_flows
 from weft.experiments.ccrdn.recursive import with_sizes
+from weft.experiments.ccrdn.throughput import by_flows
 from weft.experiments.report.panels import Bars, Curves, exploded, melted, number_of, relative
 from weft.experiments.report.published import PageFigure
 from weft.experiments.runner.definition import Table

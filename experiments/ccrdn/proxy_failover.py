@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from weft.experiments.ccrdn import columns
 from weft.experiments.ccrdn.failure import KINDS, ElementFailure, failures
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines import reachability
@@ -40,7 +39,7 @@ from weft.testbed.linux import clock
 from weft.testbed.measure.outage import Outage, OutageProbe
 from weft.testbed.measure.traceroute import trace
 from weft.testbed.network.network import RunningNetwork
-from weft.testbed.traffic.stream import Stream
+from weft.testbed.traffic.tcp import Stream
 
 INTERVAL_MS = 10.0
 # random unordered pairs, from which the measured ones are drawn; each may first need a probe of PR
@@ -363,7 +362,34 @@ EXPERIMENT = Experiment(
         "congestion_control": common.CONGESTION_CONTROL.over("cubic"),
         "processes": common.PROCESSES.over(0),
     },
-    columns=columns.PROXY_FAILOVER,
+    columns={
+        "failed": "failed element, by name; null if none affects a pair",
+        "affected_pairs": "pairs, of those traced, whose packets went through it",
+        "watched_pairs": "affected pairs that ping each other every few ms",
+        "outage_ms": (
+            "median over watched pairs of the time without answers while the failure lasts"
+        ),
+        "outage_p99_ms": "99th percentile of that",
+        "outages_ms": "list: outage of each watched pair",
+        "recovered": "list: whether each watched pair had an answer again before the repair",
+        "recovered_fraction": "watched pairs that had an answer again",
+        "predicted_fraction": (
+            "watched pairs that the scheme can save, by the graph; null where it predicts nothing"
+        ),
+        "as_predicted": "whether exactly the predicted pairs recovered",
+        "lost_by_mending_packets": "pings lost after the repair",
+        "before_hops": "mean path of the pairs that recovered, before the failure",
+        "after_hops": (
+            "mean path of the pairs that recovered, while the failure lasts, by traceroute"
+        ),
+        "shortest_hops": "mean shortest path that is left to these pairs",
+        "path_stretch": "after_hops over before_hops",
+        "tcp_concerned": "whether the TCP flow's path crossed the failed element",
+        "tcp_before_bps": "goodput of a TCP flow before the failure",
+        "tcp_through_bps": "goodput of the TCP flow while the failure lasts",
+        "tcp_stall_ms": "longest time without data in the TCP flow",
+        "tcp_error": "error that ended the TCP flow, if any",
+    },
     seeds=1,
     version=5,
     takes_s=420,

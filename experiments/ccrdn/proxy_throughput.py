@@ -24,7 +24,6 @@ import numpy as np
 from weft.daemons.core import registry
 from weft.daemons.dfr import scheme as dfr
 from weft.daemons.proxy.routing import SHORTEST, cost_of
-from weft.experiments.ccrdn import columns
 from weft.experiments.ccrdn.recursive import traffic
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines import reachability
@@ -226,7 +225,25 @@ EXPERIMENT = Experiment(
         "questions_per_s": common.QUESTIONS_PER_S.over(20),
         "processes": common.PROCESSES.over(2),
     },
-    columns=columns.PROXY_THROUGHPUT,
+    columns={
+        "flows": "TCP flows",
+        "goodput_bps": "payload of all flows that arrives in a second",
+        "slowest_flow_bps": "goodput of the slowest flow",
+        "goodputs_bps": "list: goodput of each flow",
+        "bottleneck_flows": (
+            "flows on the fullest directed link, by the paths traced; null if a "
+            "path could not be traced"
+        ),
+        "mean_hops": "mean path, by traceroute",
+        "fair_bps": "payload of all flows if they shared their paths' links max-min fairly",
+        "slowest_fair_bps": "that of the slowest",
+        "graph_rat_bps": (
+            "prediction of the graph engine, RAT: all flows get the fullest link's share"
+        ),
+        "graph_uat_bps": "prediction of the graph engine, UAT: all links are loaded alike",
+        "graph_bottleneck_flows": "flows on the fullest directed link by the graph engine",
+        "graph_mean_hops": "mean path by the graph engine",
+    },
     seeds=1,
     version=2,
     takes_s=510,

@@ -54,6 +54,13 @@ PAIRS_OF_A_SOURCE = 500
 COMPILED_ONLY = "this experiment routes millions of pairs by compiled schemes"
 
 
+MEAN_HOPS_COLUMNS = {
+    "mean_hops": "mean length of the routes of connected pairs, in moves from server to server",
+    "se_hops": "standard error of mean_hops, from the number of pairs or sources; 0 for all pairs",
+    "measured_pairs": "ordered pairs of servers that were routed",
+}
+
+
 def least_level(run: Run) -> int:
     """Return the lowest level at which PR tries proxies for pairs that part there.
 

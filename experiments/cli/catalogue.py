@@ -1,19 +1,30 @@
-"""Catalogue of experiments, families of networks, routing schemes and link options."""
+"""Catalogue of experiments, families of networks, routing schemes and link options.
+
+Experiments are described in full, for `weft describe` and `weft run EXPERIMENT --help`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import argparse
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from weft.daemons.core import registry
 from weft.daemons.core.scheme import Scheme
-from weft.experiments.runner.console import say
-from weft.experiments.runner.definition import Experiment, discover
+from weft.experiments.runner import definition
+from weft.experiments.runner.console import duration, say
+from weft.experiments.runner.definition import Entry, Experiment, discover
+from weft.experiments.runner.rows import Column, column_unit, explained, unexplained
 from weft.topologies import families
 from weft.topologies.core.family import IntegerParameter
 from weft.topologies.core.link import MOST_MTU_BYTES, MTU_BYTES
+
+if TYPE_CHECKING:
+    Entries = Sequence[Entry]
+
 
 LINKS = {
     "--queue": IntegerParameter(meaning="packets that wait at a port", least=1, default=250),
@@ -123,3 +134,164 @@ ENTRIES: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "data_plane": partial(_schemes, balancing=True),
     "links": lambda: [{"name": name, **parameter} for name, parameter in as_dicts(LINKS).items()],
 }
+
+
+WIDTH = 110
+
+
+class Help(argparse.Action):
+    """Option -h: help on the experiment that the command line names, or on the command."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **arguments: Any) -> None:
+        super().__init__(
+            option_strings,
+            argparse.SUPPRESS,
+            nargs=0,
+            default=argparse.SUPPRESS,
+            help="show this help and exit; after EXPERIMENT: its parameters, and how long it takes",
+        )
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, arguments: argparse.Namespace, *_: object
+    ) -> NoReturn:
+        name = getattr(arguments, "experiment", None)
+        print(experiment_help(name, parser.prog) if name else parser.format_help(), end="")
+        parser.exit()
+
+
+def experiment_help(name: str, command: str) -> str:
+    """Return the help of the experiment `name`; ValueError if there is none."""
+    experiment = definition.find(name)
+    lines = [
+        (
+            f"usage: {command} {name} [--set KEY=VALUE[,VALUE...] ...]   (`{command} --help` "
+            f"has the other options)"
+        ),
+        "",
+        *head(experiment),
+        f"columns:  `weft describe {name}` explains what comes out",
+        "",
+        *parameters(experiment),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def described(experiment: Experiment, entries: Entries) -> dict[str, Any]:
+    """Return all facts about an experiment and its stored `entries`, JSON-able.
+
+    A column that is stored and not declared has an empty meaning.
+    """
+    names = dict.fromkeys(key for row, _ in entries for key in row)
+    strange = unexplained(names, experiment.columns, experiment.sweep)
+    table = [
+        *explained(experiment.columns),
+        *(Column(name, column_unit(name), "") for name in strange),
+    ]
+    return {
+        "name": experiment.name,
+        "question": experiment.question,
+        "source": experiment.source,
+        "engines": list(experiment.engines),
+        "seeds": experiment.seeds,
+        "default_runs": len(experiment.default_runs()),
+        "takes_s": experiment.takes_s,
+        "parameters": {
+            key: {
+                "meaning": parameter.meaning,
+                "unit": parameter.unit,
+                "values": parameter.range,
+                "default": list(values),
+            }
+            for key, (parameter, values) in experiment.axes.items()
+        },
+        "columns": [column._asdict() for column in table],
+        "must_hold": list(experiment.must_hold),
+        "stored": stored(entries),
+    }
+
+
+def stored(entries: Entries) -> dict[str, Any]:
+    """Return number, commits (None for an installed weft) and median time of the stored runs."""
+    from statistics import median
+
+    took = [float(about["wall_s"]) for _, about in entries if about.get("wall_s") is not None]
+    commits = dict.fromkeys(about.get("commit") for _, about in entries)
+    return {
+        "runs": len(entries),
+        "commits": list(commits),
+        "median_s": median(took) if took else None,
+    }
+
+
+def description(experiment: Experiment, entries: Entries) -> str:
+    """Return the same facts as text."""
+    description = described(experiment, entries)
+    stored = description["stored"]
+    took = "" if stored["median_s"] is None else f", {duration(stored['median_s'])} each (median)"
+    lines = [
+        *head(experiment),
+        f"stored:   {stored['runs']} runs{took}",
+        "",
+        *parameters(experiment),
+        "",
+        "columns:",
+    ]
+    for column in description["columns"]:
+        unit = f" ({column['unit']})" if column["unit"] else ""
+        meaning = column["meaning"] or "not explained by this version of the experiment"
+        lines += hanging(f"{column['name']}{unit}: {meaning}", "  ", "      ")
+    if experiment.must_hold:
+        lines += [
+            "",
+            *hanging(
+                f"true in every run unless something is broken: {', '.join(experiment.must_hold)}"
+            ),
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def head(experiment: Experiment) -> Iterator[str]:
+    """Yield question, source, engines, and the default sweep with its time."""
+    yield from (*hanging(experiment.question), "")
+    yield f"source:   {experiment.source}"
+    yield f"engines:  {', '.join(experiment.engines)}"
+    yield f"default:  {default_sweep(experiment)}"
+
+
+def parameters(experiment: Experiment) -> Iterator[str]:
+    """Yield every parameter with its unit, default and values."""
+    yield "parameters:"
+    for key, (parameter, defaults) in experiment.axes.items():
+        unit = f" ({parameter.unit})" if parameter.unit else ""
+        yield from hanging(f"{key}{unit}: {parameter.meaning}", "  ", "      ")
+        for label, text in (
+            ("default", ", ".join(map(str, defaults))),
+            ("values", parameter.range),
+        ):
+            yield from hanging(text, f"      {label + ':':<9}", " " * 15)
+
+
+def hanging(text: str, first: str = "", later: str = "") -> list[str]:
+    """Return `text` in lines of a terminal's width, whose words stay whole."""
+    return textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=first,
+        subsequent_indent=later,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def default_sweep(experiment: Experiment) -> str:
+    """Return size and time of the default sweep as text."""
+    runs = experiment.default_runs()
+    seeds = f"{experiment.seeds} seed{'s' if experiment.seeds > 1 else ''}"
+    size = (
+        f"{len(runs)} runs ({len(runs) // experiment.seeds} cells, {seeds} each) on the "
+        f"{runs[0].engine} engine"
+    )
+    took = "their time was not measured"
+    if experiment.takes_s is not None:
+        took = f"about {duration(experiment.takes_s)} on two cores"
+    return f"{size}; {took}"

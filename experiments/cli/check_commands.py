@@ -1,4 +1,7 @@
-"""The command that carries out a lab: check plays it and grades it."""
+"""The command that carries out a lab: check plays it and grades it.
+
+Reports are as people and other programs read them: tables, JUnit XML, CSV, Gradescope.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,12 @@ import json
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING
+from xml.etree import ElementTree
 
 from weft.experiments.cli.options import (
     SEED_HELP,
@@ -22,11 +27,14 @@ from weft.experiments.cli.options import (
     add_trust,
     seconds,
 )
+from weft.experiments.runner.console import show
 from weft.testbed.linux.process import need_root
 
 if TYPE_CHECKING:
     from weft.testbed.labs.lab_file import Lab, NamedText
     from weft.testbed.labs.play import Played, Report
+    from weft.testbed.labs.timeline import LabCheck
+
 
 # in the folder that the kernel for virtual time shares with the host
 ANSWER, HIDDEN = "answer.yaml", "hidden.yaml"
@@ -103,7 +111,6 @@ def check(arguments: Namespace) -> int:
 
 def _check_one(arguments: Namespace) -> int:
     """Grade a lab with at most one answer."""
-    from weft.experiments.cli import check_reports
     from weft.experiments.cli.lab_commands import require_trust
 
     _read(arguments, None)
@@ -116,32 +123,30 @@ def _check_one(arguments: Namespace) -> int:
     with _refusals(arguments):
         report = _graded(arguments, lab, arguments.answer)
     if arguments.junit is not None:
-        check_reports.write_junit(Path(arguments.junit), arguments.lab, report)
+        write_junit(Path(arguments.junit), arguments.lab, report)
     if arguments.gradescope is not None:
-        check_reports.write_gradescope(Path(arguments.gradescope), report)
+        write_gradescope(Path(arguments.gradescope), report)
     if arguments.json:
         print(json.dumps(report))
     else:
-        check_reports.show_report(report)
+        show_report(report)
     return 0 if report["passed"] else 1
 
 
 @contextmanager
 def _refusals(arguments: Namespace) -> Iterator[None]:
     """Write the error of an answer for Gradescope, where it is the student who must read it."""
-    from weft.experiments.cli import check_reports
 
     try:
         yield
     except (ValueError, FailedInside, TimeoutError) as error:
         if arguments.gradescope is not None and arguments.answer is not None:
-            check_reports.write_gradescope_refusal(Path(arguments.gradescope), str(error))
+            write_gradescope_refusal(Path(arguments.gradescope), str(error))
         raise
 
 
 def _check_folder(arguments: Namespace) -> int:
     """Grade every answer of a folder; return 1 if one of them could not be graded."""
-    from weft.experiments.cli import check_reports
     from weft.experiments.cli.lab_commands import require_trust
     from weft.experiments.runner.rows import cell
 
@@ -151,7 +156,7 @@ def _check_folder(arguments: Namespace) -> int:
     lab = _read(arguments, None)
     paths = _answers(Path(arguments.answers))
     require_trust(lab, trust=arguments.trust)
-    columns = check_reports.columns_of(lab.checks)
+    columns = columns_of(lab.checks)
     table = csv.writer(sys.stdout, lineterminator="\n")
     if arguments.csv:
         table.writerow(columns)
@@ -165,7 +170,7 @@ def _check_folder(arguments: Namespace) -> int:
     if arguments.json:
         print(json.dumps(rows))
     elif not arguments.csv:
-        check_reports.show_grades(rows)
+        show_grades(rows)
     return 1 if any(row["points"] is None for row in rows) else 0
 
 
@@ -190,7 +195,6 @@ def _answers(folder: Path) -> list[Path]:
 
 def _row(arguments: Namespace, lab: Lab, path: Path) -> Report:
     """Return the row of an answer; an error in it is its row, and ends nothing."""
-    from weft.experiments.cli.check_reports import error_row, grade_row
     from weft.experiments.cli.lab_commands import require_trust
 
     name = str(path)
@@ -310,7 +314,7 @@ def _on_virtual_kernel(
     """
     from weft.experiments.cli.virtual_up import MEMORY_MB, GuestMessages
     from weft.testbed.labs.play import received
-    from weft.testbed.runs import isolated_python
+    from weft.testbed.runs import run_process
     from weft.testbed.uml import uml
 
     path = Path(arguments.lab).resolve()
@@ -320,7 +324,7 @@ def _on_virtual_kernel(
     progress("a kernel for virtual time boots")
     try:
         status = uml.run(
-            isolated_python.command("weft.experiments.cli.cli", ["check", path.name, *words]),
+            run_process.command("weft.experiments.cli.cli", ["check", path.name, *words]),
             virtual=uml.VirtualClock(seed=arguments.seed),
             memory_mb=MEMORY_MB,
             timeout_s=arguments.timeout_s,
@@ -336,3 +340,111 @@ def _on_virtual_kernel(
     if status:
         raise FailedInside(messages.last or f"it ended with status {status}", status)
     return received(exchange.report, len(lab.checks))
+
+
+WIDEST = 60  # characters of a check or an error in a table
+LATE_MS = 50.0  # lateness of an event that deserves a warning
+TITLE_COLUMNS = ("answer", "points", "of", "passed", "error")  # of the table of several answers
+
+
+def _title(row: Report) -> str:
+    """Return the check of a row of a report, marked if it is hidden."""
+    return f"hidden: {row['check']}" if row["hidden"] else str(row["check"])
+
+
+def show_report(report: Report) -> None:
+    """Print a table of the checks, hints of those that failed, and the sum of points."""
+    rows = [
+        {
+            "check": shorten(_title(row), WIDEST, placeholder=" ..."),
+            "points": f"{row['points']}/{row['of']}",
+            "result": "passed" if row["passed"] else "FAILED",
+            "measured": row["measured"],
+        }
+        for row in report["checks"]
+    ]
+    show(rows)
+    for row in report["checks"]:
+        if row["hint"] and not row["passed"]:
+            print(f"\n{_title(row)}\n  hint: {row['hint']}")
+    print(f"\n{report['points']} of {report['of']} points")
+    if report["fidelity"]:
+        print(f"fidelity: {report['fidelity']}, {report['fidelity_worst']}")
+    if report["late_ms"] > LATE_MS:
+        print(f"weft: an event was {report['late_ms']:.0f} ms late", file=sys.stderr)
+
+
+def write_junit(path: Path, name: str, report: Report) -> None:
+    """Write the report as JUnit XML: a test case for each check."""
+    failures = sum(not row["passed"] for row in report["checks"])
+    counts = {"tests": str(len(report["checks"])), "failures": str(failures)}
+    suite = ElementTree.Element("testsuite", {"name": name, **counts})
+    for row in report["checks"]:
+        title = {"classname": name, "name": f"line {row['line']}: {_title(row)}"}
+        case = ElementTree.SubElement(suite, "testcase", title)
+        if not row["passed"]:
+            failure = ElementTree.SubElement(case, "failure", {"message": row["measured"]})
+            failure.text = row["hint"]
+    ElementTree.ElementTree(suite).write(path, encoding="utf-8", xml_declaration=True)
+
+
+def write_gradescope(path: Path, report: Report) -> None:
+    """Write the report as Gradescope's results.json; students see no hidden check.
+
+    The format: https://gradescope-autograders.readthedocs.io/en/latest/specs/
+    """
+    tests = [
+        {
+            "name": row["check"],
+            "score": row["points"],
+            "max_score": row["of"],
+            "status": "passed" if row["passed"] else "failed",
+            "output": "\n".join([row["measured"], *([] if row["passed"] else [row["hint"]])]),
+            "output_format": "text",
+            "visibility": "hidden" if row["hidden"] else "visible",
+        }
+        for row in report["checks"]
+    ]
+    path.write_text(json.dumps({"tests": tests}, indent=1) + "\n")
+
+
+def write_gradescope_refusal(path: Path, reason: str) -> None:
+    """Write results.json for an answer that was refused, with the reason for the student."""
+    path.write_text(json.dumps({"score": 0, "output": reason}, indent=1) + "\n")
+
+
+def grade_row(name: str, checks: Sequence[LabCheck], report: Report) -> Report:
+    """Return the row of an answer in the table of several, with the points of each check."""
+    points = [row["points"] for row in report["checks"]]
+    row = {"answer": name, "points": report["points"], "of": report["of"]}
+    row |= {"passed": report["passed"], "error": ""}
+    return row | dict(zip(_point_columns(checks), points, strict=True))
+
+
+def error_row(name: str, checks: Sequence[LabCheck], error: object, points: int | None) -> Report:
+    """Return the row of an answer that could not be graded.
+
+    Args:
+        name: path of the answer.
+        checks: of the lab.
+        error: the reason.
+        points: 0 if the answer is to blame, None if it may not be.
+    """
+    of = sum(check.points for check in checks)
+    return {"answer": name, "points": points, "of": of, "passed": False, "error": str(error)}
+
+
+def columns_of(checks: Sequence[LabCheck]) -> list[str]:
+    """Return the columns of the table of several answers."""
+    return [*TITLE_COLUMNS, *_point_columns(checks)]
+
+
+def _point_columns(checks: Sequence[LabCheck]) -> list[str]:
+    titles = [f"hidden: {check.text}" if check.hidden else check.text for check in checks]
+    return [f"{number}. {title}" for number, title in enumerate(titles, 1)]
+
+
+def show_grades(rows: Sequence[Report]) -> None:
+    """Print the answers with their points, and the reason of those that were not graded."""
+    shown = [{key: row[key] for key in TITLE_COLUMNS if key != "passed"} for row in rows]
+    show([{**row, "error": shorten(row["error"], 2 * WIDEST, placeholder=" ...")} for row in shown])

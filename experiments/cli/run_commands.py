@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.experiments.cli.experiment_description import Help
+from weft.experiments.cli.catalogue import Help
 from weft.experiments.cli.options import (
     Commands,
     add_command,

@@ -89,16 +89,16 @@ def _add_clock(parser: ArgumentParser) -> None:
 
 def describe(arguments: Namespace) -> int:
     """Print all facts about an experiment."""
-    from weft.experiments.cli import experiment_description
+    from weft.experiments.cli import catalogue
     from weft.experiments.report.published import results_in
 
     experiment = definition.find(arguments.experiment)
     entries = results_in(Path(arguments.results)).table(experiment)
     if arguments.json:
-        facts = experiment_description.described(experiment, entries)
+        facts = catalogue.described(experiment, entries)
         print(json.dumps(facts, indent=1, ensure_ascii=False))
     else:
-        print(experiment_description.description(experiment, entries), end="")
+        print(catalogue.description(experiment, entries), end="")
     return 0
 
 

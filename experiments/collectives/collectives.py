@@ -29,8 +29,8 @@ from weft.experiments.runner.definition import Experiment, Result, Row, Run, Tab
 from weft.experiments.runner.parameters import Integer, Spec, Word
 from weft.experiments.runner.rows import grouped
 from weft.testbed.schedules import collectives, goal
-from weft.testbed.schedules.schedule import Schedule
-from weft.testbed.schedules.task_graph import TaskGraph
+from weft.testbed.schedules.goal import Schedule
+from weft.testbed.schedules.tasks import TaskGraph
 from weft.topologies.core.placement import PLACEMENTS, RANDOM, place_ranks
 from weft.topologies.core.topology import Topology
 

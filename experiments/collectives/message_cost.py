@@ -26,7 +26,7 @@ from weft.daemons.core.compiled import compiled
 from weft.daemons.routing import shortest
 from weft.experiments.engines.arrays import Floats, Ints
 from weft.experiments.engines.fluid import fair_rates
-from weft.testbed.schedules.task_graph import MessageStart, Progress, TaskGraph
+from weft.testbed.schedules.tasks import MessageStart, Progress, TaskGraph
 from weft.topologies.core.topology import Topology
 
 Matrix = Floats

@@ -27,15 +27,14 @@ from weft.experiments.fatpaths import transports
 from weft.experiments.fatpaths.fatpaths_vs_fattree import MOST_CHECKED
 from weft.experiments.runner.definition import Row, Run, Value
 from weft.testbed.measure.fidelity import Fidelity
-from weft.testbed.measure.port_counters import PortCounterReader
+from weft.testbed.measure.kernel_counters import PortCounterReader
 from weft.testbed.measure.reordering import Reordering
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.packets.forwarding import FlowRoutes, forwarding
 from weft.testbed.packets.network import PacketLink, PacketNetwork
 from weft.testbed.packets.transport import check_simulated
-from weft.testbed.schedules import task_replay
-from weft.testbed.schedules.task_graph import Progress, TaskGraph
-from weft.testbed.schedules.task_replay import TcpReplay
+from weft.testbed.schedules import tasks
+from weft.testbed.schedules.tasks import Progress, TaskGraph, TcpReplay
 from weft.testbed.traffic import tcp
 from weft.topologies.core.grammar import parse, unparse
 from weft.topologies.core.link import ETHERNET_BYTES, Mbps
@@ -224,7 +223,7 @@ def on_packets(run: Run, topology: Topology, graph: TaskGraph, deadline_s: float
     by_routes = tables.next_hops is None
     routes = FlowRoutes(topology, scheme_of(run), run.seed) if by_routes else None
     end_ns = round(1e9 * deadline_s)
-    progress = task_replay.replay_packets(net, graph, end_ns, meter.mark, routes)
+    progress = tasks.replay_packets(net, graph, end_ns, meter.mark, routes)
     return Replayed(progress, meter.figures(run, progress))
 
 

@@ -1,6 +1,6 @@
 """Flows of TCP through a folded Clos network on the kernel, under a scheme or a controller.
 
-CENTRAL is a controller that knows all flows (engines/edge_colouring.py).
+CENTRAL is a controller that knows all flows (dar/clos_run.py).
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from weft.experiments.dar.clos_run import (
     ClosPlan,
     Placed,
     SpineFlowTable,
+    assign,
     host_of,
 )
 from weft.experiments.engines import kernel_run
-from weft.experiments.engines.edge_colouring import assign
 from weft.experiments.engines.kernel_run import FabricObservation, FabricRun
 from weft.experiments.runner.definition import Result, Value
 from weft.testbed.linux import clock

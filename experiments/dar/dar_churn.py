@@ -39,7 +39,6 @@ from weft.daemons.dar.iteration import (
     place,
 )
 from weft.daemons.routing.selection import below
-from weft.experiments.dar import columns
 from weft.experiments.dar.settings import clos_size, generator
 from weft.experiments.dar.simulation import WORST, network, permute
 from weft.experiments.engines.arrays import Floats, Ints, int_zeros
@@ -324,7 +323,18 @@ EXPERIMENT = Experiment(
             "mean life of a flow, in periods of DAR", unit="periods", least=2, most=10**6
         ).over(30, 100, 300, 1000, 3000),
     },
-    columns=columns.CHURN,
+    columns={
+        "bad_flows_fraction": "flows on a link that has another flow, mean over measured periods",
+        "equal_share_fraction": (
+            "rate of a flow, of a link's, if each link is shared equally, by its most loaded "
+            "link; mean"
+        ),
+        "moves_per_flow": "moves and swaps of flows, for each flow that ended",
+        "requests_per_flow": "requests of output leaves, for each flow that ended",
+        "ended_flows": "flows that ended in the measured periods",
+        "sampled_periods": "list: some periods from the beginning on",
+        "bad_flows_shares": "list: flows on a link that has another flow, in each of those",
+    },
     seeds=5,
     compared=("rule",),
     measure=measure,

@@ -28,7 +28,6 @@ from weft.daemons.dar.iteration import (
     SWAPS,
     IterationRules,
 )
-from weft.experiments.dar import columns
 from weft.experiments.dar.models import full_rate, half_rate, single_output
 from weft.experiments.dar.settings import clos_size, generator
 from weft.experiments.dar.simulation import TRAFFIC, network, simulate, standard_error
@@ -265,7 +264,28 @@ EXPERIMENT = Experiment(
             most=10**9,
         ).over(1_000_000),
     },
-    columns=columns.CONVERGENCE,
+    columns={
+        "sampled_permutations": "permutations that were measured",
+        "mean_iterations": (
+            "iterations until no link is bad, mean over permutations; null if one did not "
+            "settle, as "
+            "below"
+        ),
+        "standard_error_iterations": "its standard error",
+        "median_iterations": "median over permutations",
+        "p99_iterations": "99th percentile over permutations",
+        "worst_iterations": "most over permutations",
+        "settled_fraction": "permutations that settled within most_iterations",
+        "requests_per_flow": "requests that outputs sent",
+        "moves_per_flow": "moves of flows to another spine",
+        "swaps_per_flow": "swaps of two flows",
+        "new_bad_links_per_move": "links to output leaves that became bad, for a move or a swap",
+        "excess_growths": "iterations in which the flows above p, summed over links, grew",
+        "*_model_iterations": (
+            "what the paper's models of sections 3.1 (single output) and 3.2 or 3.3 "
+            "(last step) expect; null where they say nothing"
+        ),
+    },
     seeds=3,
     version=2,
     measure=measure,

@@ -15,7 +15,7 @@ is due.  Its refusal takes the time of a header on an idle path, and a host wait
 
 from __future__ import annotations
 
-from weft.experiments.dar import clos_run, columns
+from weft.experiments.dar import clos_run
 from weft.experiments.dar.dar_table import (
     AXES,
     check_rate,
@@ -164,7 +164,31 @@ EXPERIMENT = Experiment(
     source="DAR, beyond the paper",
     engines=("packet",),
     axes=PERMUTATION_AXES,
-    columns=columns.PERMUTATIONS,
+    columns={
+        "ideal_us": (
+            "time of a message alone: its packets at the host's rate, and its path without "
+            "queues; so "
+            "long takes a permutation through an ideal crossbar"
+        ),
+        "completion_us": "time of the slowest message of a permutation, mean over permutations",
+        "completion_ratio": "completion_us over ideal_us",
+        "host_mean_us": "time of a message, mean over hosts and permutations",
+        "goodput_fraction": (
+            "rate of a message, of that through an ideal crossbar: ideal_us over host_mean_us"
+        ),
+        "late_fraction": (
+            "packets that arrived behind a later one of their message, of all; null under NDP, "
+            "which "
+            "has no order, and where they are dropped"
+        ),
+        "sent_again_fraction": (
+            "packets that NDP sent again, which switches had trimmed, or that go-back-N "
+            "dropped, over "
+            "those that messages have"
+        ),
+        "moves_per_flow": "moves and swaps of a flow; null without DAR's daemons, as below",
+        "requests_per_flow": "requests that output leaves sent, for each flow",
+    },
     seeds=3,
     compared=("scheme",),
     measure=measure,

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from weft.daemons.simulator.simulator import Simulator
-from weft.experiments.dar import clos_messages, clos_run, columns
+from weft.experiments.dar import clos_messages, clos_run
 from weft.experiments.dar.clos_messages import ClosOutcome
 from weft.experiments.dar.dar_table import AXES, VARIED, check, looks, simulation
 from weft.experiments.dar.settings import (
@@ -279,7 +279,33 @@ EXPERIMENT = Experiment(
             "DAR by queues, by counts, by counts with the map of spines", words=RESOLVED
         ).over(*RESOLVED),
     },
-    columns=columns.SETTLING,
+    columns={
+        "p": "flows that a link carries",
+        "permutations": "permutations that were over when the run ended",
+        "in_step": (
+            "whether all hosts go from one permutation to the next together; else the times "
+            "below are "
+            "null"
+        ),
+        "median_settling_us": "from the beginning of a permutation to its last move, median",
+        "p99_settling_us": "99th percentile of that",
+        "max_settling_us": "the longest",
+        "within_80_us_fraction": "permutations that settled in the paper's 80 us",
+        "moving_in_last_quarter_fraction": (
+            "permutations in which flows still moved in the last quarter"
+        ),
+        "moves_per_flow": "moves of a flow in a permutation",
+        "late_begins_fraction": (
+            "messages that began more than 5 us later than their permutation (kernel), or that "
+            "arrived "
+            "5 us later than their host could have sent them (packet)"
+        ),
+        "period_us": "the time that an entry of the lists below stands for",
+        "mean_reroutes": (
+            "list: reroutes of a leaf in each such period from the beginning, mean over leaves"
+        ),
+        "max_reroutes": "list: those of the leaf that has most",
+    },
     version=3,
     revised=queues_on_kernel,
     seeds=2,

@@ -29,7 +29,6 @@ from weft.daemons.dar.iteration import (
     invert,
     place,
 )
-from weft.experiments.dar import columns
 from weft.experiments.dar.settings import generator
 from weft.experiments.dar.simulation import network, standard_error
 from weft.experiments.engines.arrays import Ints, int_zeros
@@ -141,7 +140,18 @@ EXPERIMENT = Experiment(
             "permutations measured", unit="permutations", least=2, most=100_000
         ).over(200),
     },
-    columns=columns.TIERS,
+    columns={
+        "edge_iterations": (
+            "iterations until no link of edge switches is bad, mean over permutations"
+        ),
+        "edge_standard_error_iterations": "its standard error",
+        "plane_iterations": "the same for cores, from then on, in the slowest plane",
+        "plane_standard_error_iterations": "its standard error",
+        "edge_moves_per_flow": "moves and swaps of a flow to another plane",
+        "plane_moves_per_flow": "moves and swaps of a flow to another core",
+        "requests_per_flow": "requests that outputs of both levels sent",
+        "excess_growths": "iterations in which the excess of a level grew",
+    },
     version=2,
     seeds=3,
     measure=measure,

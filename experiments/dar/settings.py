@@ -13,10 +13,9 @@ from numpy.random import Generator
 
 from weft.daemons.core import registry
 from weft.daemons.dar.iteration import PAUSE_PERCENT
-from weft.experiments.dar.clos_run import ClosPlan
+from weft.experiments.dar.clos_run import ClosPlan, assign
 from weft.experiments.dar.simulation import TRAFFIC, network, permute
 from weft.experiments.engines.arrays import Ints, int_zeros
-from weft.experiments.engines.edge_colouring import assign
 from weft.experiments.engines.workloads import cross, derangements
 from weft.experiments.runner.definition import Run
 from weft.experiments.runner.parameters import Scalar

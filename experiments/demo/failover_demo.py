@@ -17,7 +17,7 @@ from weft.testbed.linux.clock import wait_until
 from weft.testbed.measure.fidelity import Fidelity, FidelityReport
 from weft.testbed.measure.traceroute import trace
 from weft.testbed.network.network import RunningNetwork
-from weft.testbed.traffic.stream import Stream
+from weft.testbed.traffic.tcp import Stream
 from weft.topologies.core.failures import fail_links
 from weft.topologies.core.link import LinkSpec, Mbps
 from weft.topologies.core.topology import Topology

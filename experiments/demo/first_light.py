@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from weft.experiments.demo import columns
 from weft.experiments.demo.failover_demo import prefix, run_failover, survivors
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines import reachability
@@ -322,7 +321,31 @@ EXPERIMENT = Experiment(
             3
         ),
     },
-    columns=columns.FIRST_LIGHT,
+    columns={
+        "up_s": "time to bring the network up, until its daemons have converged",
+        "pairs": "ordered pairs of servers",
+        "pairs_reached": "pairs that have an answer",
+        "rtt_median_us": "median round-trip time of their pings",
+        "paths_equal": "pairs whose packets take the path that DR computes, by traceroute",
+        "goodput_bps": "payload that iperf3 carries between the first and the last server",
+        "goodput_fraction": "of the payload that a link can carry",
+        "*_link": "the link that died, announced (its carrier goes) or silent (packets vanish)",
+        "*_predicted_pairs": (
+            "pairs that the graph predicts to be lost or, for other schemes, saved where DR "
+            "loses them"
+        ),
+        "*_lost_pairs": "pairs that did not ping while it was dead",
+        "*_exact": "whether these were the predicted ones",
+        "*_noticed_ms": "until the last affected daemon noticed; null if one never did",
+        "*_restored_ms": "from the link's return to the last answer of a watched pair",
+        "*_saved_pairs": (
+            "of the pairs that DR loses, those that still ping under the scheme "
+            "that the name begins with"
+        ),
+        "*_tcp_stall_ms": "longest time without data in a TCP flow over the failed link",
+        "*_tcp_after_bps": "its goodput afterwards",
+        "passed": "whether every step went as it must",
+    },
     seeds=1,
     takes_s=21,
     measure=measure,

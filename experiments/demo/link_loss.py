@@ -18,7 +18,6 @@ import numpy as np
 
 from weft.daemons.core import registry
 from weft.daemons.simulator.simulator import Simulator
-from weft.experiments.demo import columns
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines import reachability
 from weft.experiments.engines.kernel_run import running
@@ -189,7 +188,16 @@ EXPERIMENT = Experiment(
             "links that have failed", unit="links", least=0, most=1_000_000
         ).over(0, 1, 2, 4, 8),
     },
-    columns=columns.LINK_LOSS,
+    columns={
+        "failed": "the links that failed, by name",
+        "failed_links_fraction": "of all links",
+        "pairs": "ordered pairs of servers",
+        "lost_*_fraction": (
+            "pairs that lose each other, by the engine of the name: graph, fabric or kernel"
+        ),
+        "equal": "whether the engines lose exactly the same pairs",
+        "difference": "where engines differ: a pair, and its path on the graph and on the other",
+    },
     seeds=3,
     takes_s=60,
     measure=measure,

@@ -63,7 +63,7 @@ from weft.experiments.engines.wiring import (
 from weft.experiments.runner.definition import Run
 from weft.topologies import family
 from weft.topologies.core.grammar import parse, unknown
-from weft.topologies.recursive import generalized as generalized  # numbers its rules
+from weft.topologies.recursive import dcell as dcell  # numbers its rules
 from weft.topologies.recursive.ccrdn import FAMILY, FICONN, Ccrdn
 
 Cost = Callable[[int, int], int]

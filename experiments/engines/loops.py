@@ -30,7 +30,8 @@ from weft.daemons.proxy.routing import (
 )
 from weft.daemons.proxy.routing import shortest_first as cost
 from weft.daemons.routing.path_tables import PathTables, add, path, tabulate_from
-from weft.daemons.routing.scope import UNREACHED, distances
+from weft.daemons.routing.shortest import UNREACHED
+from weft.daemons.routing.shortest import distances_within as distances
 from weft.experiments.engines.arrays import Array, Ints, int_zeros
 from weft.experiments.engines.pairs import Pairs, pair, word
 from weft.topologies.recursive.ccrdn import common_level, peer

@@ -26,8 +26,7 @@ from weft.daemons.routing.path_tables import (
 from weft.experiments.engines import loops as loops
 from weft.experiments.engines.loops import Faults, Flags
 from weft.topologies.core.failures import draw
-from weft.topologies.recursive.ccrdn import FAMILY, Ccrdn
-from weft.topologies.recursive.connection_rule import RULES
+from weft.topologies.recursive.ccrdn import FAMILY, RULES, Ccrdn
 
 F = TypeVar("F", bound=Callable[..., Any])
 RoutingRule = Callable[[int, int, int], int]
@@ -49,7 +48,7 @@ def compiled_for(rule: int, function: F, **instead: Callable[..., Any]) -> F:
 
 @cache
 def _functions(rule: int) -> dict[str, Callable[..., Any]]:
-    """Return the functions that replace those of connection_rule.py, which look rules up."""
+    """Return the functions that replace those of ccrdn.py that look rules up."""
     own = {"own_gateway": _gateway, "own_far_subnetwork": _far_subnetwork}
     if rule not in RULES:
         return own
@@ -60,12 +59,12 @@ def _functions(rule: int) -> dict[str, Callable[..., Any]]:
 
 
 def chosen_gateway(size: int, i: int, j: int) -> int:
-    """Stand in for a rule of connection_rule.py, which is none here."""
+    """Stand in for one of RULES, which is none here."""
     return -1
 
 
 def chosen_far_subnetwork(size: int, i: int, p: int) -> int:
-    """Stand in for a rule of connection_rule.py, which is none here."""
+    """Stand in for one of RULES, which is none here."""
     return -1
 
 
@@ -78,7 +77,7 @@ def _far_subnetwork(rule: int, size: int, i: int, p: int) -> int:
 
 
 def by_arrays(orders: Mapping[int, Sequence[int]]) -> tuple[RoutingRule, RoutingRule]:
-    """The functions of connection_rule.by_permutation() on arrays, which can be compiled."""
+    """The functions of ccrdn.by_permutation() on arrays, which can be compiled."""
     sizes = np.array(sorted(orders))
     start = np.concatenate(([0], np.cumsum(sizes)))
     order = np.concatenate([np.array(orders[size]) for size in sizes.tolist()])

@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.daemons.core import registry
-from weft.daemons.transport.parameters import Parameters
+from weft.daemons.transport.endpoint import Parameters
 from weft.experiments.engines import common_parameters as common
-from weft.experiments.fatpaths import columns
 from weft.experiments.report.panels import Curves
 from weft.experiments.runner.definition import Experiment, Result, Run
 from weft.experiments.runner.parameters import Integer, Number, Word
@@ -142,7 +141,12 @@ EXPERIMENT = Experiment(
             "packet times that are counted, after as many others", least=10, most=100_000
         ).over(1000),
     },
-    columns=columns.DETOUR_LOAD,
+    columns={
+        "offered_fraction": "packets that hosts sent while others were counted, of those that fit",
+        "accepted_fraction": "packets that arrived, of those that fit",
+        "least_accepted_fraction": "the same of the host whose packets arrived least",
+        "latency_slots": "mean time of these packets, in packet times; null without any",
+    },
     seeds=3,
     takes_s=600,
     measure=measure,

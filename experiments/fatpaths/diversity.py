@@ -1,9 +1,14 @@
-"""Do shortest paths fall short, and are there enough others?  FatPaths, table IV, figures 6 to 8.
+"""Diversity of paths between routers, and need of it: FatPaths, table IV, figures 4 and 6 to 8.
 
-For pairs of routers with hosts: lengths of shortest paths (all pairs), c_min, the disjoint shortest
-paths; CDP, the disjoint paths of at most `hops` links; PI, what two pairs take from each other.
-CDP and PI are divided by k' and sampled; the interval of a mean is in the row.  hops=0 means the
-paper's d' for networks of its table IV, and D + 1 for others.  Figures 7 and 8 are hops=2,3,4.
+Do shortest paths fall short, and are there enough others?  For pairs of routers with hosts:
+lengths of shortest paths (all pairs), c_min, the disjoint shortest paths; CDP, the disjoint paths
+of at most `hops` links; PI, what two pairs take from each other. CDP and PI are divided by k' and
+sampled; the interval of a mean is in the row.  hops=0 means the paper's d' for networks of its
+table IV, and D + 1 for others.  Figures 7 and 8 are hops=2,3,4.
+
+Figure 4 has the flows between the same pair of routers.  Hosts are placed at random, so this
+depends on the number of routers and of hosts at each alone. In the paper three disjoint paths are
+needed, since with D > 1 nearly no pair has more than three flows.
 """
 
 from __future__ import annotations
@@ -11,12 +16,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.experiments.fatpaths import columns, path_diversity
-from weft.experiments.fatpaths.router_graph import RouterGraph
+from weft.experiments.engines.workloads import mapped, pairs
+from weft.experiments.fatpaths import router_graph
+from weft.experiments.fatpaths.router_graph import RouterGraph, collisions
 from weft.experiments.fatpaths.table_iv import NETWORK, TABLE_IV, label, looks
 from weft.experiments.report.panels import Bars, Curves, Stack, exploded, number_of, varied
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
-from weft.experiments.runner.parameters import Integer
+from weft.experiments.runner.parameters import Integer, Spec
 
 LEAST_SHARE = 1e-4  # drawn; a sample of some thousand shows no less
 
@@ -27,16 +33,16 @@ def measure(run: Run) -> Result:
     paper = TABLE_IV.get(run.text("topology"))
     hops = run.integer("hops") or (paper.hops if paper else graph.diameter + 1)
     rng = np.random.default_rng(run.seed)
-    pairs = path_diversity.random_pairs(graph, run.integer("pairs"), rng)
-    fours = path_diversity.random_fours(graph, run.integer("fours"), rng)
+    pairs = router_graph.random_pairs(graph, run.integer("pairs"), rng)
+    fours = router_graph.random_fours(graph, run.integer("fours"), rng)
     return Result(
         figures={
             "used_hops": hops,
             "radix": graph.network_radix,
             **shortest_paths(graph),
-            "minimal_disjoint_shares": shares(path_diversity.minimal_disjoint(graph, pairs)),
-            **statistics("cdp", path_diversity.cdp(graph, pairs, hops), 0.01),
-            **statistics("interference", path_diversity.interference(graph, fours, hops), 0.999),
+            "minimal_disjoint_shares": shares(router_graph.minimal_disjoint(graph, pairs)),
+            **statistics("cdp", router_graph.cdp(graph, pairs, hops), 0.01),
+            **statistics("interference", router_graph.interference(graph, fours, hops), 0.999),
             **(printed(paper.cdp, paper.interference) if paper and paper.hops == hops else {}),
         }
     )
@@ -52,7 +58,7 @@ def shortest_paths(graph: RouterGraph) -> Row:
     }
 
 
-def statistics(name: str, sample: path_diversity.Sample, tail: float) -> Row:
+def statistics(name: str, sample: router_graph.Sample, tail: float) -> Row:
     """Return the columns of one measure, as fractions of k'."""
     return {
         f"{name}_mean_fraction": sample.mean_fraction,
@@ -145,7 +151,30 @@ EXPERIMENT = Experiment(
             40_000
         ),
     },
-    columns=columns.DIVERSITY,
+    columns={
+        "used_hops": "links of a path that counts, at the most",
+        "radix": "links of a router to other routers, k'",
+        "shortest_length_shares": (
+            "list: which share of pairs has shortest paths of 0, 1, 2, ... links"
+        ),
+        "minimal_disjoint_shares": (
+            "list: which share of the sampled pairs has 0, 1, 2, ... disjoint shortest paths, c_min"
+        ),
+        "one_shortest_fraction": "pairs with a single shortest path",
+        "cdp_mean_fraction": "disjoint paths of a pair (CDP), of k', mean",
+        "cdp_mean_error_fraction": "half of its 95 % interval, from the number of pairs",
+        "cdp_tail_fraction": "the CDP, of k', that 99 % of the pairs reach",
+        "cdp_shares": "list: which share of pairs has 0, 1, 2, ... disjoint paths",
+        "interference_mean_fraction": "paths that two pairs take from each other (PI), of k', mean",
+        "interference_mean_error_fraction": (
+            "half of its 95 % interval, from the number of fours of routers"
+        ),
+        "interference_tail_fraction": "the PI, of k', that 99.9 % do not exceed",
+        "paper_*_fraction": "the value of table IV",
+        "interference_shares": (
+            "list: the shares of fours with a PI of 0 or less, of 1, of 2 and so on"
+        ),
+    },
     version=2,  # disjoint shortest paths, and the paper's values
     seeds=1,
     measure=measure,
@@ -169,4 +198,85 @@ EXPERIMENT = Experiment(
         FIGURES_7_AND_8,
     ),
     takes_s=110,
+)
+
+
+PATTERNS = ("permutation", "off-diagonal:c=1", "shuffle", "k-permutation:k=4", "stencil:offset=42")
+
+
+def check_pattern(text: str) -> None:
+    """Raise ValueError unless `text` is a traffic pattern."""
+    pairs(text, 5_000, np.random.default_rng(0))
+
+
+def measure_collisions(run: Run) -> Result:
+    """Return the share of ordered pairs of routers with 0, 1, 2, ... flows."""
+    topology, rng = run.topology, np.random.default_rng(run.seed)
+    links = topology.links[topology.level == 0]
+    router_of = np.empty(topology.servers, dtype=np.int64)
+    router_of[links[:, 0]] = links[:, 2] - topology.servers
+    router_of = np.unique(router_of, return_inverse=True)[1]
+    flows = pairs(run.text("pattern"), topology.servers, rng)
+    if run.integer("mapped"):
+        flows = mapped(rng, topology.servers, flows)
+    counts = collisions(flows, router_of)
+    share = counts / counts.sum()
+    return Result(
+        figures={
+            "hosts": topology.servers,
+            "flow_shares": share.tolist(),
+            "over_three_fraction": float(share[4:].sum()),
+            "nine_or_more_fraction": float(share[9:].sum()),
+            "most_flows": len(share) - 1,
+        }
+    )
+
+
+def check_collisions(run: Run) -> None:
+    """Raise ValueError for a pattern that this network has too few hosts for."""
+    pairs(run.text("pattern"), run.topology.servers, np.random.default_rng(0))
+
+
+def flow_shares(table: Table) -> Table:
+    """Return a row for each number of flows that some pair has."""
+    return [row for row in exploded(table, ("flow_shares",), "flows") if row["flow_shares"]]
+
+
+COLLISIONS = Experiment(
+    name="collisions",
+    question="How many flows of the same pair of routers collide under FatPaths' traffic patterns?",
+    source="FatPaths, figure 4",
+    engines=("graph",),
+    axes={
+        "topology": NETWORK.over(
+            *("slimfly:q=19,p=14", "dragonfly:p=8,palm=0", "complete:n=101,p=100"),
+            *("slimfly:q=41,p=31", "dragonfly:p=13,palm=0", "complete:n=317,p=316"),
+        ),
+        "pattern": Spec(
+            "who sends to whom",
+            form="permutation, stencil:offset=42, ...",
+            check=check_pattern,
+        ).over(*PATTERNS),
+        "mapped": Integer("1: hosts are placed at random", least=0, most=1).over(1),
+    },
+    columns={
+        "hosts": "hosts of the network",
+        "flow_shares": "list: which share of the ordered pairs of routers has 0, 1, 2, ... flows",
+        "over_three_fraction": "pairs of routers with more than three flows",
+        "nine_or_more_fraction": "pairs of routers with nine or more",
+        "most_flows": "flows of the pair that has most",
+    },
+    seeds=1,
+    measure=measure_collisions,
+    plot=Curves(
+        columns={"flow_shares": "fraction of router pairs"},
+        x="flows",
+        series="topology",
+        facet=("pattern", "mapped"),
+        log=("flow_shares",),
+        rows=flow_shares,
+        looks=looks,
+    ),
+    takes_s=5,
+    check=check_collisions,
 )

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from weft.experiments.engines import common_parameters as common
-from weft.experiments.fatpaths import columns, flow_times, layered_network
+from weft.experiments.fatpaths import flow_times, layered_network
 from weft.experiments.fatpaths.layered_network import AXES, PAPERS_LINKS, SETTING
 from weft.experiments.report import style
 from weft.experiments.report.panels import Bars, Curves, Stack, relative
@@ -123,7 +123,7 @@ EXPERIMENT = Experiment(
         "size_fraction": flow_times.SIZE_FRACTION.over(1.0),
         "seconds": common.PART_OF_SECONDS.over(0.2),
     },
-    columns=columns.FCT,
+    columns=flow_times.TIME_COLUMNS,
     version=4,  # the paper's links, ten times slower
     revised=layered_network.moves_by_cuts,
     seeds=10,

@@ -2,7 +2,7 @@
 
 After FatPaths, on its networks: REPS (Bonato et al., EuroSys 2026), and Spritz' Scout and Spray
 (Bonato et al., 2026), over the layers of FatPaths, beside its own rule and random layers
-(daemons/transport/parameters.py, LayerChoice).  Some links may lose all packets, which no switch
+(daemons/transport/endpoint.py, LayerChoice).  Some links may lose all packets, which no switch
 notices.  Conditions are else those of fatpaths_vs_fattree; switches mark from four packets on.
 
 A run lasts until senders have given up the flows whose packets are lost.  Such flows have no time:
@@ -16,12 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from weft.daemons.transport.parameters import Backoff, Parameters
+from weft.daemons.transport.endpoint import Backoff, Parameters
 from weft.experiments.engines import common_parameters as common
-from weft.experiments.fatpaths import columns, flow_times, transports
 from weft.experiments.fatpaths import fatpaths_vs_fattree as vs_fattree
+from weft.experiments.fatpaths import flow_times, transports
 from weft.experiments.fatpaths.fatpaths_vs_fattree import EXPERIMENT as VS_FATTREE
-from weft.experiments.fatpaths.transports import Carriage
+from weft.experiments.fatpaths.flow_times import ENDED_COLUMNS
+from weft.experiments.fatpaths.transports import TRANSPORT_COLUMNS, Carriage
 from weft.experiments.report.panels import Bars, number_of
 from weft.experiments.runner.definition import Result, Run, Table
 from weft.experiments.runner.parameters import Integer, Word, swept
@@ -127,7 +128,7 @@ EXPERIMENT = replace(
             unit="us",
             least=10,
             most=10**7,
-        ).over(2880),  # 400 packets, as transport/parameters.py has it
+        ).over(2880),  # 400 packets, as transport/endpoint.py has it
         "attempts": Integer(
             "timeouts in a row after which a sender of ndp gives up", unit="", least=1, most=1000
         ).over(10),
@@ -136,7 +137,14 @@ EXPERIMENT = replace(
             words=tuple(unit.name.lower() for unit in Backoff),
         ).over("window"),
     },
-    columns=columns.FEEDBACK,
+    columns={
+        "hosts": VS_FATTREE.columns["hosts"],
+        "flows": VS_FATTREE.columns["flows"],
+        "unfinished": "flows that did not end; no mean or percentile counts them",
+        "unfinished_fraction": "share of those, of all flows",
+        **ENDED_COLUMNS,
+        **TRANSPORT_COLUMNS,
+    },
     goes_together=has_layers,
     compared=("transport",),
     version=2,  # flows that do not end are apart; the sender's timeouts are parameters

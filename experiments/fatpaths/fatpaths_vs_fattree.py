@@ -29,12 +29,13 @@ from weft.daemons.fatpaths import scheme
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.arrays import Floats
 from weft.experiments.engines.workloads import mapped
-from weft.experiments.fatpaths import columns, flow_times, layered_network, table_iv, transports
+from weft.experiments.fatpaths import flow_times, layered_network, table_iv, transports
 from weft.experiments.fatpaths.achievable_throughput import worst_case
+from weft.experiments.fatpaths.flow_times import TIME_COLUMNS
 from weft.experiments.fatpaths.router_graph import RouterGraph
 from weft.experiments.fatpaths.table_iv import looks
 from weft.experiments.fatpaths.topology_cost import PRICES, of_a_host
-from weft.experiments.fatpaths.transports import Carriage, Load
+from weft.experiments.fatpaths.transports import TRANSPORT_COLUMNS, Carriage, Load
 from weft.experiments.report.panels import Bars, Curves, Stack, exploded, number_of, select, varied
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
 from weft.experiments.runner.parameters import Integer, Number, Word
@@ -336,7 +337,32 @@ EXPERIMENT = Experiment(
             meaning="time during which flows begin", unit="s", least=1e-4, most=3600
         ).over(0.01),
     },
-    columns=columns.VS_FATTREE,
+    columns={
+        "hosts": "hosts of the network",
+        "edge_density": "cables for each host",
+        "host_cost_usd": "cost of a host by the model of topology_cost, at its prices",
+        "flows": "flows that were counted: those that began in the second half",
+        "unfinished": "flows that did not end; they count with the time that they had",
+        "throughput_mean_fraction": "throughput of a flow, size over time, of a link's rate, mean",
+        "throughput_p1_fraction": "1st percentile of that",
+        **{
+            name: TIME_COLUMNS[name]
+            for name in (
+                "long_mean_ms",
+                "long_p99_ms",
+                "short_mean_ms",
+                "short_p99_ms",
+                "long_flows",
+            )
+        },
+        "step_bytes": "list: sizes of flows",
+        "step_throughput_fraction": "list: throughput of a flow of each size, mean",
+        "step_throughput_p1_fraction": "list: 1st percentile of that",
+        "step_mean_ms": "list: time of a flow of each size, mean",
+        "step_p99_ms": "list: 99th percentile of that",
+        "long_percentiles_ms": "list: percentiles 0 to 100 of the times of long flows",
+        **TRANSPORT_COLUMNS,
+    },
     goes_together=has_construction,
     compared=("routing", "construction"),
     version=7,  # draws of layers follow the seed; lists by size of flows

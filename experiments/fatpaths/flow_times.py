@@ -9,6 +9,7 @@ import numpy as np
 from numpy.random import Generator
 
 from weft.experiments.engines.arrays import Floats, Ints
+from weft.experiments.engines.common_parameters import LAYERS, ORDER, UNFINISHED
 from weft.experiments.engines.workloads import SIZES
 from weft.experiments.report.panels import cumulative, exploded, number_of, valid_runs
 from weft.experiments.runner.definition import Row, Table
@@ -22,6 +23,45 @@ MAPPING = Word("whether hosts are placed at random (section III-D)", words=("lin
 SIZE_FRACTION = Number(
     "size of flows, as a fraction of the paper's", unit="fraction", least=1e-4, most=1
 )
+
+
+TIME_COLUMNS = {
+    **UNFINISHED,
+    "long_mean_ms": (
+        "mean time of long flows (1 MiB times size_fraction, and more); null if there is none"
+    ),
+    "long_p99_ms": "99th percentile of that",
+    "short_mean_ms": "mean time of the other flows; null if there is none",
+    "short_p99_ms": "99th percentile of that",
+    "warm_long_mean_ms": (
+        "mean time of long flows that begin in the second half of the time (section VII-A8)"
+    ),
+    "warm_long_p99_ms": "99th percentile of that",
+    "long_flows": "how many flows are long",
+    "sizes_bytes": "list: size of each flow, in order of their beginning",
+    "times_ms": "list: time of each flow",
+    "repeated": "list: segments of each flow that TCP sent again",
+    "repeated_in_vain": "list: packets that each flow sent again although the receiver had them",
+    "timeouts": (
+        "list: expiries of each flow's retransmission timer; 0 before Linux 6.7, which does not "
+        "tell"
+    ),
+    "timeout_ms": (
+        "list: how long it took each flow to recover, from the expiries on; 0 before Linux 6.7"
+    ),
+    **LAYERS,
+    **ORDER,
+}
+
+
+ENDED_COLUMNS = {
+    "*_ended_flows": "flows of that length that ended",
+    "*_ended_mean_ms": "mean time of those that ended; null without any",
+    "*_ended_p99_ms": "99th percentile of that",
+    "*_flows": "flows of that length that were counted",
+    "*_unfinished_fraction": "share of these that did not end; null without any",
+    "*_median_ms": "median time of all of these; null if half of them did not end",
+}
 
 
 def steps(fraction: float) -> Ints:

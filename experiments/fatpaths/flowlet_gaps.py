@@ -24,9 +24,10 @@ from weft.daemons.fatpaths import scheme
 from weft.daemons.fatpaths.scheme import Trigger
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.arrays import Floats, Ints
+from weft.experiments.engines.common_parameters import ORDER
 from weft.experiments.engines.fluid import fair_rates
 from weft.experiments.engines.workloads import endless
-from weft.experiments.fatpaths import columns, flow_times, layered_network
+from weft.experiments.fatpaths import flow_times, layered_network
 from weft.experiments.fatpaths.layered_network import AXES
 from weft.experiments.report.panels import Curves
 from weft.experiments.runner.definition import Experiment, Result, Run, Table
@@ -237,7 +238,27 @@ EXPERIMENT = Experiment(
         ).over("endless", "arriving"),
         "seconds": common.PART_OF_SECONDS.over(0.5),
     },
-    columns=columns.GAPS,
+    columns={
+        "packets": "packets that left hosts",
+        "median_packet_times": (
+            "median silence of a flow before its packet, over the time of a full packet on a link"
+        ),
+        "p99_packet_times": "99th percentile of that",
+        "beyond_*_fraction": (
+            "packets before which their flow was silent for longer than so many packet times"
+        ),
+        "gaps": (
+            "list: packets by the silence before them, in the classes of bounds_us() of "
+            "testbed/measure/reordering.py"
+        ),
+        "goodput_bps": "payload of all flows that arrives in a second",
+        "fluid_bps": (
+            "the same of max-min fair fluids on the same paths; null where flows end, or paths "
+            "are not "
+            "known"
+        ),
+        **ORDER,
+    },
     version=2,  # 1 MB in the mean
     seeds=3,
     takes_s=250,

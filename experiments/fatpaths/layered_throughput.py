@@ -30,7 +30,7 @@ from weft.daemons.core.compiled import compiled
 from weft.daemons.fatpaths import construction, scheme
 from weft.daemons.fatpaths.layers import distinct_paths
 from weft.experiments.engines.arrays import Ints
-from weft.experiments.fatpaths import achievable_throughput, columns
+from weft.experiments.fatpaths import achievable_throughput
 from weft.experiments.fatpaths.achievable_throughput import Demands, RouterPath
 from weft.experiments.fatpaths.router_graph import RouterGraph
 from weft.experiments.fatpaths.table_iv import NETWORK
@@ -241,7 +241,24 @@ EXPERIMENT = Experiment(
             "short"
         ),
     },
-    columns=columns.LAYERED_THROUGHPUT,
+    columns={
+        "throughput": (
+            "T: how many times the worst-case demands can be sent over the scheme's paths (MAT)"
+        ),
+        "bound_throughput": (
+            "T over all paths of at most D + 1 links (bound=short), or over all paths (bound=flow)"
+        ),
+        "fewest_paths": "different paths of the demand that has fewest; missing under valiant",
+        "mean_paths": "different paths of a demand, mean",
+        "fewest_paths_of_any_pair": (
+            "different paths of the pair of routers that has fewest; of schemes with layers"
+        ),
+        "mean_paths_of_all_pairs": "different paths of a pair of routers, mean",
+        "three_disjoint_fraction": (
+            "ordered pairs of routers whose paths in the layers include three disjoint ones"
+        ),
+        "mean_hops": "mean links of a path over all pairs and layers",
+    },
     version=3,  # random layers and overlap have the best parameters measured
     seeds=10,
     measure=measure,

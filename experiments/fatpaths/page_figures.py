@@ -11,7 +11,7 @@ from weft.experiments.fatpaths.claims import RACK, RENO, SLIMFLY_10K
 from weft.experiments.fatpaths.diversity import FIGURES_7_AND_8
 from weft.experiments.fatpaths.fatpaths_tcp import FIGURE_14, FIGURE_15, FIGURE_16, HORIZONS
 from weft.experiments.fatpaths.layered_throughput import looks as construction_looks
-from weft.experiments.fatpaths.ndp_incast import incasts
+from weft.experiments.fatpaths.ndp_baselines import incasts
 from weft.experiments.fatpaths.topology_cost import figure_10, looks
 from weft.experiments.report.panels import Bars, Curves, Stack, melted
 from weft.experiments.report.published import PageFigure

@@ -1,4 +1,11 @@
-"""The networks of FatPaths' analysis: table IV, and what figures call them."""
+"""The networks of FatPaths' analysis: table IV, what figures call them, and their sizes.
+
+Sizes are those of the upper part of table IV, and of the formulas of table V.  Counted on the
+network itself: routers, hosts, links of a router to others, the diameter and the mean distance
+between routers with hosts.  as_table_v: whether routers, links of a router and diameter are what
+the forms of table V say; hosts of a router, p, are a parameter, and printed_hosts_of_router what
+the form says.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +14,10 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import cycle
 from typing import Any, NamedTuple
 
+from weft.experiments.fatpaths.router_graph import RouterGraph, total_network_load
 from weft.experiments.report import style
+from weft.experiments.report.panels import Bars
+from weft.experiments.runner.definition import Experiment, Result, Row, Run
 from weft.experiments.runner.parameters import Spec
 from weft.topologies import build, canonical
 
@@ -208,3 +218,73 @@ def looks(key: str, values: Iterable[Any]) -> style.SeriesLooks:
         series[name] = style.SeriesStyle(text, shade, marker, 4.5, style.DASHES[used[shade] & 3])
         used[shade] += 1
     return series
+
+
+COLUMNS = {
+    "diameter": "D",
+    "radix": "k'",
+    "routers": "routers, N_r",
+    "hosts": "hosts, N",
+    "mean_hops": "mean links, d",
+    "total_network_load": "TNL",
+}
+
+
+def measure(run: Run) -> Result:
+    """Return the columns of table IV, whether they are the paper's, the mean distance and TNL."""
+    topology = run.topology
+    graph = RouterGraph.of(topology)
+    figures: Row = {
+        "diameter": graph.diameter,
+        "radix": graph.network_radix,
+        "routers": graph.routers,
+        "hosts": topology.servers,
+        "router_links": graph.edges,
+        "mean_hops": graph.mean_distance,
+        "total_network_load": total_network_load(graph),
+    }
+    paper = TABLE_IV.get(run.text("topology"))
+    if paper and paper.routers is not None:
+        printed = (paper.diameter, paper.radix, paper.routers, paper.hosts)
+        figures["as_in_paper"] = printed == tuple(figures[key] for key in list(COLUMNS)[:4])
+    if form := table_v(topology.family, topology.parameters):
+        diameter = graph.diameter if form.diameter else None
+        counted = (graph.routers, graph.network_radix, diameter)
+        figures["as_table_v"] = counted == (form.routers, form.radix, form.diameter)
+        figures["printed_hosts_of_router"] = form.hosts_of_router
+    return Result(figures=figures)
+
+
+EXPERIMENT = Experiment(
+    name="lowdiameter_sizes",
+    question="How large are the low-diameter networks that FatPaths compares?",
+    source="FatPaths, tables IV and V",
+    engines=("graph",),
+    axes={"topology": NETWORK.over(*TABLE_IV, *TABLE_V_SAMPLES)},
+    columns={
+        "diameter": "links of the longest of all shortest paths between routers with hosts, D",
+        "radix": "links of a router to other routers, k'",
+        "routers": "routers, N_r",
+        "hosts": "hosts, N",
+        "router_links": "links between routers",
+        "mean_hops": "mean links between two routers with hosts, d",
+        "total_network_load": (
+            "TNL, k' N_r / d: the most flows on shortest paths that share no link"
+        ),
+        "as_in_paper": (
+            "whether D, k', N_r and N are those of table IV; missing where it has no such network"
+        ),
+        "as_table_v": "whether routers, k' and D agree with the formulas of table V",
+        "printed_hosts_of_router": "hosts of a router by the forms of table V",
+    },
+    seeds=1,
+    measure=measure,
+    plot=Bars(
+        columns=COLUMNS,
+        by=("topology",),
+        log=("routers", "hosts", "total_network_load"),
+        looks=looks,
+    ),
+    takes_s=3,
+    must_hold=("as_in_paper", "as_table_v"),
+)

@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from weft.experiments.fatpaths import columns
 from weft.experiments.fatpaths.table_iv import COLOURS, SHORT, table_v
 from weft.experiments.report import style
 from weft.experiments.report.panels import Bars, Curves, Stack, number_of
@@ -25,7 +24,7 @@ from weft.experiments.runner.parameters import Integer, Word
 from weft.topologies import build
 from weft.topologies.core.grammar import parse
 from weft.topologies.core.topology import Topology
-from weft.topologies.low_diameter.finite_field import prime_power
+from weft.topologies.low_diameter.diameter_two import prime_power
 
 MOST_RADIX = 64
 PRICES = {"router_usd": 2_000, "port_usd": 350, "copper_usd": 100, "fibre_usd": 600}
@@ -147,7 +146,16 @@ EXPERIMENT = Experiment(
         "copper_usd": price("a host's or local cable").over(PRICES["copper_usd"]),
         "fibre_usd": price("a global cable").over(PRICES["fibre_usd"]),
     },
-    columns=columns.COST,
+    columns={
+        "network": "the family's network of nearest size",
+        "network_hosts": "its hosts",
+        "radix": "ports of a router",
+        "edge_density": "cables for each host",
+        "router_cost_usd": "routers and their ports, for each host",
+        "copper_cost_usd": "copper cables, for each host",
+        "fibre_cost_usd": "fibre cables, for each host",
+        "host_cost_usd": "all of it, for each host",
+    },
     seeds=1,
     measure=measure,
     plot=Stack(

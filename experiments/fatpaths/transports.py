@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from weft.daemons.fatpaths.scheme import Trigger
-from weft.daemons.transport.parameters import LayerChoice, Parameters
+from weft.daemons.transport.endpoint import LayerChoice, Parameters
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.arrays import Floats
 from weft.experiments.engines.kernel_run import running
@@ -25,7 +25,7 @@ from weft.experiments.runner.definition import Result, Row, Run, Value
 from weft.experiments.runner.parameters import Integer, Scalar, Spec
 from weft.testbed.data_plane.data_plane import DataPlane
 from weft.testbed.measure.fidelity import Fidelity
-from weft.testbed.measure.port_counters import PortCounterReader
+from weft.testbed.measure.kernel_counters import PortCounterReader
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.packets.network import (
     HASH,
@@ -49,6 +49,17 @@ FRAME_BYTES, HEADER_BYTES = 1514, 64
 WIRE_DELAY_NS = 1_000
 MARK_PACKETS = 4  # half of a queue, for packets that choose their layer by marks
 HASHING = ("ecmp", "static", "vlb")  # schemes whose switches hash flows
+
+
+TRANSPORT_COLUMNS = {
+    "timeouts": "retransmission timeouts; null under TCP, which does not count them",
+    "retransmissions": "packets that were sent again",
+    "duplicates": "packets that arrived twice, under TCP those that it sent again in vain",
+    "given_up": "messages that their sender gave up, or connections that broke",
+    "trimmed_packets": "packets that switches trimmed to their headers",
+    "header_drops": "headers, and packets that wait with them, that a full queue dropped",
+    "queue_drops": "packets that a full queue dropped",
+}
 
 
 class Load(NamedTuple):

@@ -22,7 +22,6 @@ from weft.daemons.lbsp.routing import LbspShape
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines import kernel_run
 from weft.experiments.engines.kernel_run import SlottedObservation, running
-from weft.experiments.lbsp import columns
 from weft.experiments.lbsp.lbsp_model import Conditions, paced, simulate, traffic
 from weft.experiments.report.panels import Curves
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
@@ -30,7 +29,7 @@ from weft.experiments.runner.parameters import Integer, Word
 from weft.testbed.data_plane.data_plane import DataPlane
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.measure.fidelity import Fidelity
-from weft.testbed.measure.port_counters import PortCounterReader
+from weft.testbed.measure.kernel_counters import PortCounterReader
 from weft.testbed.measure.queues import Occupancy
 from weft.testbed.network.impair import one_at_a_time
 from weft.testbed.network.network import RunningNetwork
@@ -230,7 +229,21 @@ EXPERIMENT = Experiment(
             most=100_000,
         ).over(100),
     },
-    columns=columns.QUEUES,
+    columns={
+        "*_queue_packets": (
+            "mean queue of a port of that hop: up from edge, up from aggregation, down from core "
+            "switches"
+        ),
+        "*_means_apart_packets": (
+            "distance between the mean queues of a switch's two link groups, mean over switches"
+        ),
+        "*_apart_packets": (
+            "distance between the queues of a switch's two link groups, mean over switches and "
+            "slots"
+        ),
+        "*_changes_per_1000_slots": "how often such a switch changes its state",
+        "late_slots_fraction": "slots that the senders began too late",
+    },
     seeds=1,
     version=3,
     takes_s=43,

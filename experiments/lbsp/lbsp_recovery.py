@@ -35,7 +35,7 @@ from weft.daemons.core import registry
 from weft.daemons.lbsp.routing import shape_of
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.kernel_run import running
-from weft.experiments.lbsp import columns, lbsp_tcp
+from weft.experiments.lbsp import lbsp_tcp
 from weft.experiments.report.claims import Sweep, Where
 from weft.experiments.report.panels import Bars
 from weft.experiments.runner.definition import Experiment, Result, Row, Run
@@ -45,7 +45,7 @@ from weft.testbed.frr.frr_config import Bgp
 from weft.testbed.linux import clock
 from weft.testbed.machine import doctor
 from weft.testbed.measure.fidelity import Fidelity
-from weft.testbed.measure.host_load import pss_kib
+from weft.testbed.measure.kernel_counters import pss_kib
 from weft.testbed.measure.outage import Outage, OutageProbe
 from weft.testbed.measure.reordering import Reordering
 from weft.testbed.network.impair import set_rate
@@ -359,7 +359,29 @@ EXPERIMENT = Experiment(
         ).over(0.3),
         "processes": common.PROCESSES.over(0),
     },
-    columns=columns.RECOVERY,
+    columns={
+        "pairs_hit": "pairs that lost a ping to the failure",
+        "outage_ms": (
+            "from the failure to the first answer after the last lost ping, over all pairs; "
+            "of a degraded link, until it is avoided, null if it never is"
+        ),
+        "median_ms": "the same of a pair that was hit, median",
+        "unreachable_pairs": "pairs without an answer until the repair",
+        "lost_pings": "pings lost to the failure",
+        "lost_by_mending": "pings lost after the repair",
+        "sent_packets": "UDP packets that were sent meanwhile",
+        "lost_packets": "packets that did not arrive",
+        "overtaken_packets": "packets that arrived behind a later one of their flow",
+        "neighbours_lost": (
+            "neighbours given up, counted at both ends; more than the failure's are false alarms"
+        ),
+        "prober_late_ms": "how late the pings were sent at the worst",
+        "pss_median_kib": (
+            "proportional set size of a switch's daemons, median; null where switches share "
+            "processes"
+        ),
+        "pss_max_kib": "proportional set size of a switch's daemons, the largest",
+    },
     seeds=5,
     version=2,
     timed_columns=("pss_median_kib", "pss_max_kib"),  # memory, of the machine as times are

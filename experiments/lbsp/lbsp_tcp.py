@@ -44,9 +44,8 @@ from weft.daemons.lbsp.routing import shape_of
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines import kernel_run
 from weft.experiments.engines.arrays import Floats
-from weft.experiments.engines.common_parameters import ORDER
+from weft.experiments.engines.common_parameters import ORDER, UNFINISHED
 from weft.experiments.engines.workloads import permutation
-from weft.experiments.lbsp import columns
 from weft.experiments.report.panels import Bars
 from weft.experiments.runner.definition import Experiment, Result, Row, Run
 from weft.experiments.runner.parameters import Integer, Word
@@ -269,7 +268,16 @@ EXPERIMENT = Experiment(
         "delay_us": common.DELAY_US.over(50),
         "rto_min_us": common.RTO_MIN_US.over(20_000),
     },
-    columns=columns.TIMES,
+    columns={
+        **UNFINISHED,
+        "mean_ms": "mean time of a flow",
+        "p50_ms": "median time of a flow",
+        "p99_ms": "99th percentile of the flows' times",
+        "p999_ms": "99.9th percentile of the flows' times",
+        "times_ms": "list: time of each flow; empty for more than 10,000",
+        **ORDER,
+        "dropped_packets": "packets that queues of switches had no room for; null on Linux",
+    },
     goes_together=has_size,
     compared=("workload", "flow_bytes"),
     seeds=10,

@@ -23,9 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.topologies.core.topology import Topology
-from weft.topologies.recursive.bcube import BcubeNaming
 from weft.topologies.recursive.ccrdn import Ccrdn, CcrdnNaming
-from weft.topologies.recursive.gqstar import GqstarNaming
+from weft.topologies.recursive.hypercubes import BcubeNaming, GqstarNaming
 
 GAP = 1.12  # between neighbouring copies on a circle, as a multiple of their size
 SPLIT = 1.8  # between the hosts of one switch and those of the next

@@ -1,7 +1,7 @@
 """Experiments: a question, its parameters, and functions that measure and draw.
 
-A file of this folder that assigns EXPERIMENT is one experiment.  Running, storing, resuming and
-styling are common code elsewhere.
+A file of a room has one experiment or several of one subject: what it assigns Experiment() or
+replace() to.  Running, storing, resuming and styling are common code elsewhere.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ Table = Sequence[Row]
 Entry = tuple[Row, dict[str, Any]]  # a stored row and its provenance
 
 ENTRY_POINTS = "weft.experiments"
-ASSIGNMENT = "\nEXPERIMENT = "  # in the source of an experiment of weft
+# The constant and the name of an experiment, in the source of weft.
+ASSIGNMENT = re.compile(
+    r'^([A-Z_]+) = (?:Experiment|replace)\((?:\s*\w+,)?\s*name="(\w+)"', re.MULTILINE
+)
 ENGINES = ("graph", "fabric", "packet", "kernel")
 CLOCKS = ("real", "virtual")
 COSTS = ("hop_ns", "syscall_ns")  # of computing, under the virtual clock alone
@@ -402,7 +405,7 @@ def names() -> list[str]:
     Raises:
         ValueError: two experiments have one name.
     """
-    every = [*_modules(), *(entry.name for entry in _added())]
+    every = [*_sources(), *(entry.name for entry in _added())]
     if duplicates := {name for name in every if every.count(name) > 1}:
         title = f"there are several experiments called {', '.join(sorted(duplicates))}"
         raise ValueError(f"{title} (entry points {ENTRY_POINTS})")
@@ -414,13 +417,14 @@ def questions() -> dict[str, str]:
 
     Those of weft are read from the source, because importing 47 experiments takes seconds.
     """
-    of_weft = {path.stem: _question(text) for path, text in _sources().items()}
+    of_weft = {name: _question(source) for name, source in _sources().items()}
     return {name: of_weft.get(name) or find(name).question for name in names()}
 
 
-def _question(text: str) -> str:
-    """Return the argument `question` of the call that the source assigns to EXPERIMENT."""
-    begin = text.index(ASSIGNMENT) + 1
+def _question(source: Source) -> str:
+    """Return the argument `question` of the call that makes the experiment."""
+    text = source.path.read_text("utf-8")
+    begin = text.index(f"\n{source.constant} = ") + 1
     (assignment,) = ast.parse(text[begin : text.index("\n)", begin) + 2]).body
     assert isinstance(assignment, ast.Assign)
     assert isinstance(assignment.value, ast.Call)
@@ -428,17 +432,25 @@ def _question(text: str) -> str:
     return str(ast.literal_eval(values["question"]))
 
 
-@cache
-def _modules() -> Mapping[str, str]:
-    """Return the module of each experiment of weft, by name."""
-    return {path.stem: f"weft.experiments.{path.parent.name}.{path.stem}" for path in _sources()}
+class Source(NamedTuple):
+    """File of an experiment of weft, and the constant of it that has the experiment."""
+
+    path: Path
+    constant: str
+
+    def module(self) -> Any:
+        """Return the file's module."""
+        return import_module(f"weft.experiments.{self.path.parent.name}.{self.path.stem}")
 
 
 @cache
-def _sources() -> Mapping[Path, str]:
-    """Return the source of each experiment of weft, by path."""
-    texts = {path: path.read_text("utf-8") for path in Path(__file__).parents[1].glob("*/*.py")}
-    return {path: text for path, text in texts.items() if ASSIGNMENT in text}
+def _sources() -> Mapping[str, Source]:
+    """Return the source of each experiment of weft, by name."""
+    return {
+        name: Source(path, constant)
+        for path in Path(__file__).parents[1].glob("*/*.py")
+        for constant, name in ASSIGNMENT.findall(path.read_text("utf-8"))
+    }
 
 
 def _added() -> Sequence[EntryPoint]:
@@ -450,14 +462,13 @@ def _added() -> Sequence[EntryPoint]:
 
 def module_of(name: str) -> Any:
     """Return the module of an experiment of weft; None for that of another package."""
-    return import_module(_modules()[name]) if name in _modules() else None
+    return _sources()[name].module() if name in _sources() else None
 
 
 def find(name: str) -> Experiment:
     """Return the experiment called `name`; ValueError if there is none or it cannot be loaded."""
-    modules = _modules()
-    if name in modules:
-        experiment: Experiment = import_module(modules[name]).EXPERIMENT
+    if source := _sources().get(name):
+        experiment: Experiment = getattr(source.module(), source.constant)
         return experiment
     for entry in _added():
         if entry.name == name:

@@ -1,5 +1,10 @@
 """Sweeps: measure the runs that are not stored, store results and failures at once.
 
+A run is measured in a process here, on a kernel of its own, or by a worker of a dask.distributed
+cluster.  A worker receives a run and returns its result; rows are stored here, so workers share
+only the code.  A worker measures one run at a time: the graph engine uses all cores, and times are
+measured.
+
 How long it will take is told by stored runs, or by the time that the experiment declares.
 """
 
@@ -15,20 +20,60 @@ from functools import cache, partial
 from itertools import chain, count
 from multiprocessing.connection import Connection, wait
 from statistics import mean
-from typing import Any, NamedTuple, Protocol, cast
+from threading import Lock
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
-from weft.experiments.runner import attempts
-from weft.experiments.runner.attempts import EndedRun, attempt
-from weft.experiments.runner.definition import Experiment, Run
-from weft.experiments.runner.failures import RunFailure, reason
+from weft.daemons.core.compiled import compile_s
+from weft.experiments.runner.definition import Experiment, Result, Run, find
+from weft.experiments.runner.failures import RunFailure, interrupt_behind, reason
 from weft.experiments.runner.results import RunClaim, Store
 from weft.testbed.linux import clock
 
-PR_SET_PDEATHSIG = 1
-CTRL_C = {signal.SIGINT}
-POLL_S = 0.1  # for runs that other processes measure
-RunAttempt = Callable[[Run], EndedRun]
-DECLARED_CORES = 2  # on which takes_s was measured
+if TYPE_CHECKING:
+    from distributed import Client
+
+
+worker_number = 0  # of this process
+
+
+class EndedRun(NamedTuple):
+    """A finished run: result or failure, wall time without compiling, provenance, and compiling."""
+
+    run: Run
+    outcome: Result | RunFailure
+    wall_s: float
+    about: Mapping[str, Any]
+    compile_s: float = 0.0
+
+
+def attempt(
+    experiment: Experiment, about: Mapping[str, Any], run: Run, *, pinned: bool = True
+) -> EndedRun:
+    """Measure `run`; an error becomes its outcome and does not end the sweep.
+
+    Args:
+        experiment: that the run is of.
+        about: provenance; `inside` is added, that of the kernel for virtual time.
+        run: to measure.
+        pinned: a kernel for virtual time has the processor of this worker.
+    """
+    from weft.experiments.runner import virtual_runs
+
+    begin, compiled_s = clock.monotonic(), compile_s()
+    outcome: Result | RunFailure
+    try:
+        if run.clock == "virtual":
+            core = virtual_runs.core(worker_number) if pinned else None
+            outcome, inside = virtual_runs.measure(run, core=core)
+            about = {**about, "inside": dict(inside)}
+        else:
+            outcome = experiment.carry_out(run)
+    except Exception as error:
+        if stop := interrupt_behind(error):
+            raise stop from error
+        outcome = RunFailure(reason(error), traceback.format_exc())
+    compiled_s = compile_s() - compiled_s
+    return EndedRun(run, outcome, clock.monotonic() - begin - compiled_s, about, compiled_s)
 
 
 class Swept(NamedTuple):
@@ -232,7 +277,8 @@ def work(run_attempt: RunAttempt, pipe: Connection, number: int) -> None:
 
     The process ignores Ctrl-C and dies with its parent.
     """
-    attempts.worker_number = number
+    global worker_number
+    worker_number = number
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, CTRL_C)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -243,13 +289,97 @@ def work(run_attempt: RunAttempt, pipe: Connection, number: int) -> None:
 
 def on_workers(scheduler: str, queue: Queue) -> Iterator[EndedRun]:
     """Yield each run of `queue` when it ends on a worker of `scheduler`."""
-    from weft.experiments.runner.cluster import on_cluster
 
     while first := queue.wait():
         runs = [first]
         while run := queue.take():
             runs.append(run)
         yield from on_cluster(scheduler, runs)
+
+
+CONNECT_S = 10.0
+
+one_at_a_time = Lock()  # of this process
+
+
+def on_cluster(address: str, runs: Sequence[Run]) -> Iterator[EndedRun]:
+    """Yield each of `runs` when it ends on a worker of the scheduler at `address`.
+
+    A run whose worker dies is measured by another worker, unless it has killed several.
+
+    Raises:
+        ValueError: distributed is not installed, or there are no workers.
+        OSError: the scheduler does not answer.
+    """
+    client = connect(address)
+    try:
+        yield from answers(client, runs)
+    finally:
+        client.close()
+
+
+def connect(address: str) -> Client:
+    """Return a client of the scheduler at `address`, such as tcp://host:8786."""
+    try:
+        from distributed import Client
+    except ImportError:
+        raise ValueError(
+            "--scheduler needs dask.distributed: pip install 'weft-testbed[cluster]'"
+        ) from None
+    client = Client(address, timeout=CONNECT_S, set_as_default=False)
+    if not client.scheduler_info()["workers"]:
+        client.close()
+        raise ValueError(
+            f"the scheduler at {address} has no workers: dask worker {address} starts one"
+        )
+    return client
+
+
+def answers(client: Client, runs: Sequence[Run]) -> Iterator[EndedRun]:
+    """Yield each of `runs` when it ends; cancel the others when the caller stops."""
+    from distributed import as_completed
+
+    pending = {}
+    for run in runs:
+        key = f"{run.id}-{clock.wall_ns()}"
+        pending[client.submit(answer, run, pure=False, key=key)] = run
+    try:
+        for future in as_completed(list(pending), loop=client.loop):
+            if future.status == "finished":
+                yield future.result()
+            elif future.status == "cancelled":
+                raise ConnectionError("the scheduler ended and lost its runs")
+            else:
+                error = future.exception()
+                yield EndedRun(pending[future], RunFailure(reason(error), ""), 0.0, {})
+            del pending[future]  # frees the result in the scheduler
+    finally:
+        client.cancel(list(pending))
+
+
+def answer(run: Run) -> EndedRun:
+    """Measure `run`; called on a worker."""
+    experiment = find(run.experiment)
+    version = experiment.version_of(run.engine, run.parameters)
+    if version != run.version:
+        raise ValueError(f"{run.experiment} is version {version} on the worker, {run.version} here")
+    with one_at_a_time:
+        return attempt(experiment, about_here(), run, pinned=False)
+
+
+@cache
+def about_here() -> dict[str, Any]:
+    """Return the provenance of this process."""
+    from weft.experiments.runner.provenance import code_and_machine
+
+    return code_and_machine(kernel=False)
+
+
+PR_SET_PDEATHSIG = 1
+CTRL_C = {signal.SIGINT}
+POLL_S = 0.1  # for runs that other processes measure
+RunAttempt = Callable[[Run], EndedRun]
+DECLARED_CORES = 2  # on which takes_s was measured
 
 
 def estimates(experiment: Experiment, runs: Sequence[Run], store: Store) -> dict[Run, float | None]:

@@ -23,11 +23,11 @@ import numpy as np
 
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines import kernel_run
+from weft.experiments.engines.common_parameters import ORDER
 from weft.experiments.engines.workloads import PATTERNS, endless, pairs
 from weft.experiments.report.panels import Bars
 from weft.experiments.runner.definition import Experiment, Result, Run
 from weft.experiments.runner.parameters import Spec
-from weft.experiments.ttc import columns
 from weft.topologies.core.link import Mbps
 from weft.topologies.core.topology import Topology
 
@@ -150,7 +150,14 @@ EXPERIMENT = Experiment(
         "rto_min_us": common.RTO_MIN_US,
         "seconds": common.PART_OF_SECONDS.over(0.05),
     },
-    columns=columns.FABRIC_GAIN,
+    columns={
+        "goodput_bps": "payload of all flows that arrives in a second",
+        "ideal_goodput_bps": "most that the fabric could carry of these flows",
+        "goodput_fraction": "goodput_bps of ideal_goodput_bps",
+        "slowest_flow_bps": "goodput of the slowest flow",
+        "flows_bps": "list: goodput of each flow",
+        **ORDER,
+    },
     seeds=10,
     takes_s=1200,
     version=4,  # the clock is the same from any checkout

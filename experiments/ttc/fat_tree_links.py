@@ -25,7 +25,7 @@ from weft.experiments.engines.arrays import Ints, int_zeros
 from weft.experiments.runner.definition import Run
 from weft.topologies import family
 from weft.topologies.core.grammar import parse
-from weft.topologies.tiered.fattree import shape
+from weft.topologies.tiered.clos import shape
 
 D_MOD_K, RANDOM = int(ChoiceRule.D_MOD_K), int(ChoiceRule.RANDOM)
 DRILL, TTC = int(ChoiceRule.DRILL), int(ChoiceRule.TTC)
@@ -38,6 +38,15 @@ MODELLED = {
     "micro": (),
     "ttc": ("delta", "tie"),
     "jsq": (),
+}
+
+
+# Layers of links are up1, up2, ... from the edge switches to the top, down1, down2, ... back, and
+# hosts: down to the hosts.
+CHOICE_COLUMNS = {
+    "up*_redirected_fraction": "choices at switches of that layer that left D-mod-k's port; null "
+    "where there were none, and on the kernel under schemes other than TTC",
+    "default_path_fraction": "of what goes over the top layer, what keeps to D-mod-k's path",
 }
 
 

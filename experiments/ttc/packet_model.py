@@ -24,6 +24,14 @@ SLOTS_AT_ONCE = 64  # for which random numbers are drawn together
 PACKETS_OF_A_LINK = 100  # on average, beyond which queues grow without bound
 
 
+QUEUE_COLUMNS = {
+    "*_mean_queue_packets": (
+        "mean queue of a port of that layer of links, since the first slot or since TCP's warm-up"
+    ),
+    "*_max_queue_packets": "longest queue of a port of that layer of links",
+}
+
+
 class SlottedState(NamedTuple):
     """The network between two slots.
 

@@ -36,8 +36,8 @@ from weft.experiments.engines.workloads import derangements, transpose
 from weft.experiments.report.panels import Curves, number_of
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
 from weft.experiments.runner.parameters import Integer, Spec, Word
-from weft.experiments.ttc import columns
 from weft.experiments.ttc.fat_tree_links import (
+    CHOICE_COLUMNS,
     DRAWS,
     FatTreeLinks,
     LayeredTreeShape,
@@ -226,7 +226,19 @@ EXPERIMENT = Experiment(
             "random assignments", unit="assignments", least=1, most=100_000
         ).over(200),
     },
-    columns=columns.TTC_FLOW,
+    columns={
+        "delta_flows": (
+            "the threshold: a flow is redirected if that makes a difference of more flows than this"
+        ),
+        "max_load_flows": "flows on the most loaded link, mean over the repetitions",
+        "max_load_sd_flows": "their standard deviation",
+        "estimate_flows": "the paper's estimate: k + ln ln N / ln 2 + delta",
+        "*_max_load_flows": (
+            "flows on the most loaded link of that layer, mean over the repetitions"
+        ),
+        **CHOICE_COLUMNS,
+        "max_loads_flows": "list: flows on the most loaded link in each repetition",
+    },
     seeds=1,
     takes_s=9,
     measure=measure,

@@ -24,14 +24,14 @@ from weft.daemons.routing.shortest import distances
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines import kernel_run
 from weft.experiments.engines.arrays import Ints
+from weft.experiments.engines.common_parameters import ORDER
 from weft.experiments.engines.kernel_run import FabricRun
 from weft.experiments.engines.workloads import endless, permutation
 from weft.experiments.report.panels import Bars, Curves, Stack
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
 from weft.experiments.runner.parameters import Spec
-from weft.experiments.ttc import columns
-from weft.experiments.ttc.fat_tree_links import LayeredTreeShape, fat_tree, rules
-from weft.experiments.ttc.packet_model import packets, simulate
+from weft.experiments.ttc.fat_tree_links import CHOICE_COLUMNS, LayeredTreeShape, fat_tree, rules
+from weft.experiments.ttc.packet_model import QUEUE_COLUMNS, packets, simulate
 from weft.testbed.data_plane.data_plane import PortCounts
 from weft.testbed.measure.fidelity import Fidelity
 from weft.testbed.measure.queues import Occupancies, Occupancy, merge_queues
@@ -277,7 +277,23 @@ EXPERIMENT = Experiment(
         "rto_min_us": common.RTO_MIN_US,
         "seconds": common.PART_OF_SECONDS.over(0.025),
     },
-    columns=columns.TTC_KERNEL,
+    columns={
+        **QUEUE_COLUMNS,
+        "delay_mean_slots": (
+            "mean time of a packet from the first switch to the receiver, in packet times; "
+            "queueing "
+            "alone"
+        ),
+        "delay_p99_slots": (
+            "99th percentile of that time, with the delays that links themselves have"
+        ),
+        "lost_packets": "packets that did not arrive",
+        **CHOICE_COLUMNS,
+        "model_delay_mean_slots": "prediction of the slotted model for delay_mean_slots",
+        "model_*": "prediction of the slotted model for the column named after model_",
+        "goodput_bps": "payload of all TCP flows that arrives in a second",
+        **ORDER,
+    },
     seeds=3,
     takes_s=1100,
     measure=measure,

@@ -22,9 +22,8 @@ from weft.experiments.report import panels
 from weft.experiments.report.panels import Curves, Stack
 from weft.experiments.runner.definition import Experiment, Result, Row, Run
 from weft.experiments.runner.parameters import Integer, Spec
-from weft.experiments.ttc import columns
-from weft.experiments.ttc.fat_tree_links import LayeredTreeShape, fat_tree, rules
-from weft.experiments.ttc.packet_model import Watched, simulate
+from weft.experiments.ttc.fat_tree_links import CHOICE_COLUMNS, LayeredTreeShape, fat_tree, rules
+from weft.experiments.ttc.packet_model import QUEUE_COLUMNS, Watched, simulate
 
 LENGTHS = 128  # of queues that a histogram tells apart
 MOST_HOSTS = 1 << 16
@@ -133,7 +132,19 @@ EXPERIMENT = Experiment(
             "slots at the end that are counted", unit="slots", least=1, most=1_000_000
         ).over(500),
     },
-    columns=columns.TTC_PACKET,
+    columns={
+        "mean_latency_slots": (
+            "from the slot in which a packet is sent to that in which it arrives, mean"
+        ),
+        "tail_latency_slots": (
+            "the largest latency of the packets sent in the same slot, mean over slots"
+        ),
+        **CHOICE_COLUMNS,
+        **QUEUE_COLUMNS,
+        "up1_at_least": (
+            "list: the fraction of up-ports of edge switches with at least 0, 1, 2, ... packets"
+        ),
+    },
     seeds=5,
     takes_s=120,
     measure=measure,

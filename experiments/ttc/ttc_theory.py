@@ -26,7 +26,6 @@ from weft.experiments.report import panels
 from weft.experiments.report.panels import Curves, number_of
 from weft.experiments.runner.definition import Experiment, Result, Run, Table
 from weft.experiments.runner.parameters import Integer, Number
-from weft.experiments.ttc import columns
 
 SMALLEST = 1e-280  # fractions below this are not told apart from none
 PRECISION = 1e-13  # to which the fractions of the fixed point are found, relative to each
@@ -204,7 +203,19 @@ EXPERIMENT = Experiment(
             2000
         ),
     },
-    columns=columns.TTC_THEORY,
+    columns={
+        "mean_queue_packets": "mean queue at the fixed point of equation (9)",
+        "simulated_mean_queue_packets": "mean queue of the simulated queues",
+        "worst_error_fraction": (
+            "largest difference between the two in the fraction of queues with i packets or more"
+        ),
+        "z": "the factor by which log 1/s_i grows with i: the root of z^(delta+1) = z^delta + 1",
+        "measured_z": (
+            "the same, measured at the end of the fixed point; null where too few s_i are known"
+        ),
+        "at_least": "list: s_i, the fraction of queues with at least i packets, at the fixed point",
+        "simulated_at_least": "list: the same of the simulated queues",
+    },
     seeds=5,
     takes_s=26,
     measure=measure,

@@ -1,4 +1,4 @@
-"""Capabilities of the Linux runtime (daemons/core/capabilities.py): the base, and a switch's.
+"""Capabilities of the Linux runtime (daemons/core/contract.py): the base, and a switch's.
 
 A capability applies the actions that it lists, and returns the events that its sockets or its polls
 of the kernel bring.
@@ -12,9 +12,9 @@ from enum import IntEnum
 from typing import Any, NamedTuple, Protocol
 
 from weft.daemons.core.actions import Action, SetFlowPort, SetQueueState
-from weft.daemons.core.capabilities import FlowPlacement
 from weft.daemons.core.contract import (
     DaemonEvent,
+    FlowPlacement,
     FlowsSeen,
     LinkDegraded,
     LongQueue,

@@ -36,7 +36,7 @@ from weft.testbed.data_plane.plane_program import COUNTERS, PORT, PRIORITY, PROG
 from weft.testbed.data_plane.plane_tables import PlaneTables
 from weft.testbed.data_plane.port_programs import CounterMap, MapSource, PortFilter, attach_at_ports
 from weft.testbed.linux import fib, libbpf, netlink, netns, tc_filters
-from weft.testbed.linux.closing import Closing
+from weft.testbed.linux.process import Closing
 from weft.testbed.plan.network_plan import mac
 from weft.testbed.runs.network_handle import NetworkHandle, device, has_rate, netlink_of
 from weft.topologies.core.address import FabricNaming, Prefix

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from weft.daemons.core.actions import FiveTuple, SetFlowRewrite
 from weft.daemons.core.contract import FlowInUse
-from weft.daemons.routing import first_octets, proxy_addresses
+from weft.daemons.routing import route_addresses
 from weft.testbed.data_plane.source_rewrite import (
     IP_DESTINATION,
     IP_HEADER_BYTES,
@@ -52,7 +52,7 @@ PORTS_BYTES = 4
 SHOWN_BYTES = IP_HEADER_BYTES + PORTS_BYTES
 AGAIN_MS = 1000  # daemons/tar/daemon.py, ACTIVE_S, relies on it
 WITH_PORTS = (socket.IPPROTO_TCP, socket.IPPROTO_UDP)
-DIRECT = first_octets.FIRST
+DIRECT = route_addresses.FIRST
 
 
 def rules(address: int) -> list[NetlinkMessage]:
@@ -86,7 +86,7 @@ def keys() -> list[NftRule]:
     load_addresses = [
         nft.load(nft.NETWORK_HEADER, IP_SOURCE, 4, source),
         nft.load(nft.NETWORK_HEADER, IP_DESTINATION, 4, destination),
-        nft.mask(first_octets.LABEL, DIRECT << 24, register=destination),
+        nft.mask(route_addresses.LABEL, DIRECT << 24, register=destination),
     ]
     load_ports = nft.load(nft.TRANSPORT_HEADER, 0, 4, ports)
     beginnings: list[NftRule] = []
@@ -102,7 +102,7 @@ def keys() -> list[NftRule]:
 
 def key_of(flow: FiveTuple) -> bytes:
     """Return the register's content for a flow."""
-    steered = first_octets.with_octet(flow.destination, DIRECT)
+    steered = route_addresses.with_octet(flow.destination, DIRECT)
     return struct.pack(">IIBxxxI", flow.source, steered, flow.protocol, flow.ports)
 
 
@@ -124,7 +124,9 @@ class FlowRewriting(OwnPackets):
         transit: TransitRewriting,
     ) -> None:
         """Install the rules, with no flow known."""
-        super().__init__([first_octets.with_octet(address, DIRECT)], rules(address), routes, ports)
+        super().__init__(
+            [route_addresses.with_octet(address, DIRECT)], rules(address), routes, ports
+        )
         self._address = address
         self._flows = Elements(self._tables, _element)
         self._transit = transit
@@ -153,5 +155,5 @@ class FlowRewriting(OwnPackets):
             protocol, after = packet[IP_PROTOCOL], (packet[0] & 15) * 4
             has_ports = protocol in WITH_PORTS and len(packet) >= after + PORTS_BYTES
             ports = struct.unpack_from(">I", packet, after)[0] if has_ports else 0
-            own = proxy_addresses.server_address(destination)
+            own = route_addresses.server_address(destination)
             yield FlowInUse(FiveTuple(source, own, protocol, ports))

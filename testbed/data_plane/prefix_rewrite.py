@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from weft.daemons.core.actions import SetPrefixRewrite
-from weft.daemons.routing import first_octets
+from weft.daemons.routing import route_addresses
 from weft.testbed.data_plane.capabilities import LinuxCapability
 from weft.testbed.data_plane.source_rewrite import (
     TABLE,
@@ -81,7 +81,7 @@ def at_once(octets: Mapping[Prefix, int]) -> dict[Prefix, int]:
         second.setdefault(prefix.network >> 24, []).append((prefix, octet))
     for prefix, octet in octets.items():
         for after, last in second.get(octet, ()):
-            pair = (prefix, first_octets.prefix(after, prefix.network >> 24))
+            pair = (prefix, route_addresses.with_octets(after, prefix.network >> 24))
             wide, narrow = sorted(pair, key=lambda prefix: prefix.length)
             if wide.holds(narrow.network):
                 combined[narrow] = last
@@ -113,7 +113,7 @@ class PrefixRewriting(LinuxCapability):
         self._octets: dict[Prefix, int] = {}
         self._installed: dict[Prefix, int] = {}  # as the kernel has them
         self._direct = octets[0]
-        take([first_octets.with_octet(address, octet) for octet in octets], routes)
+        take([route_addresses.with_octet(address, octet) for octet in octets], routes)
         DEFAULT_TTL.write_text(f"{ttl}")
         self._tables = nft.Ruleset()
         self._tables.change(rules(address, octets[0]))

@@ -1,6 +1,6 @@
 """Steering of a server's own packets to the paths that its protocol chooses.
 
-On the wire a packet carries an address that encodes its proxy (daemons/routing/proxy_addresses.py),
+On the wire a packet carries an address that encodes its proxy (daemons/routing/route_addresses.py),
 and servers on its path forward it by their routes.  Rules of nf_tables change the address at the
 two hooks that only a server's own packets pass:
 
@@ -36,7 +36,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from weft.daemons.core.actions import SetSourceRewrite
 from weft.daemons.core.contract import DaemonEvent, DestinationInUse, Measured, Refused
-from weft.daemons.routing import first_octets, proxy_addresses
+from weft.daemons.routing import route_addresses
 from weft.testbed.data_plane.capabilities import EventSource, LinuxCapability, Wakes
 from weft.testbed.linux import icmp, netlink, nft
 from weft.testbed.linux.fib import RTA_DST, RTA_OIF, RTMSG, RTPROT_WEFT
@@ -104,7 +104,7 @@ def accept_other_destinations() -> list[NftRule]:
 
 def set_first_octet(octet: int) -> NftRule:
     """Return the rule that replaces the first octet of a packet's destination."""
-    mask = nft.mask(first_octets.LABEL, octet << 24)
+    mask = nft.mask(route_addresses.LABEL, octet << 24)
     words = f"ip daddr set ip daddr & 0.255.255.255 | {octet}.0.0.0"
     return [load_destination(), mask, store_destination()], words
 
@@ -137,7 +137,7 @@ def rules(address: int) -> list[NetlinkMessage]:
         *accept_other_destinations(),
         (remember, f"ip daddr != @{SEEN} add @{SEEN} {{ ip daddr }} {log}"),
         (steer, f"ip daddr set ip daddr map @{STEERED} accept"),
-        set_first_octet(first_octets.FIRST),
+        set_first_octet(route_addresses.FIRST),
     ]
     sets = [
         TABLE.map(STEERED, 1, nft.ADDRESS, nft.ADDRESS),
@@ -162,7 +162,7 @@ def input_rules(address: int, carried: CarriedAddresses) -> list[NftRule]:
         quoted,
         *carried.only,
         quoted,
-        nft.mask(first_octets.LABEL, SERVER_BLOCK),
+        nft.mask(route_addresses.LABEL, SERVER_BLOCK),
         nft.store(nft.TRANSPORT_HEADER, ICMP_QUOTED_DESTINATION, 4, ICMP_CHECKSUM),
     ]
     quote_words = (
@@ -362,7 +362,7 @@ class SourceRewriting(OwnPackets):
             ports: port numbers by interface index.
         """
         super().__init__(
-            [proxy_addresses.address(address, p) for p in range(ways)],
+            [route_addresses.address(address, p) for p in range(ways)],
             rules(address),
             routes,
             ports,

@@ -29,7 +29,7 @@ from weft.testbed.frr.frr_config import Routing
 from weft.testbed.linux import fib, netns
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.machine.features import FRR
-from weft.testbed.measure.host_load import pss_kib
+from weft.testbed.measure.kernel_counters import pss_kib
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.node_daemon.child_process import REAL_TIME_PRIORITY
 from weft.testbed.runs.run import ENVIRONMENT

@@ -12,8 +12,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from weft.testbed.linux import netlink, netns
-from weft.testbed.linux.closing import Closing
 from weft.testbed.linux.netlink import NetlinkMessage
+from weft.testbed.linux.process import Closing
 
 if TYPE_CHECKING:
     from pyroute2 import IPRoute

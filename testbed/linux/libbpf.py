@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from weft.testbed.linux import compiled, netlink, tc_filters
-from weft.testbed.linux.closing import Closing
 from weft.testbed.linux.interface import Device
 from weft.testbed.linux.netlink import NetlinkMessage
+from weft.testbed.linux.process import Closing
 
 DIRECTORY = Path(__file__).parents[1] / "data_plane"
 LIBRARY = "libbpf.so.1"
@@ -289,7 +289,7 @@ class Object(Closing, Maps):
             BpfError: with the messages of libbpf.
         """
         # it loads threading, which processes that only attach do without
-        from weft.testbed.linux.signals import deferred_signals
+        from weft.testbed.linux.process import deferred_signals
 
         compiled.require(path)
         self._links: list[int] = []

@@ -1,4 +1,4 @@
-"""Rights and limits of this process (capabilities(7)), and system calls that Python lacks.
+"""Rights, limits and signals of this process (capabilities(7)), and system calls Python lacks.
 
 A daemon opens its sockets, maps and files before it reads its first packet.  Later it sets routes
 in its node's namespace, which needs CAP_NET_ADMIN.  It gives up all other rights for itself and for
@@ -16,6 +16,25 @@ import ctypes
 import os
 import re
 import resource
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Self
+
+
+class Closing:
+    """Base of classes whose close() ends a `with` block."""
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
 
 libc = ctypes.CDLL(None, use_errno=True)
 SPARE_DESCRIPTORS = 50  # of allow_more_descriptors()
@@ -97,3 +116,31 @@ def keep_only(*capabilities: int) -> None:
         )
         sets[SETS * half : SETS * half + SETS] = [remaining, remaining, 0]
     check(libc.capset(header, sets), "capset")
+
+
+STOPS = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def deferred_signals() -> Iterator[None]:
+    """Deliver SIGINT and SIGTERM after the block.
+
+    Handlers run in the main thread, whichever thread the system chose, so that the handlers are
+    replaced, and not the thread's mask.  Other threads are not interrupted anyway.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    arrived: list[int] = []
+    # None: a handler that Python did not install, and cannot install again
+    previous = {number: signal.getsignal(number) for number in STOPS}
+    replaced = {number: handler for number, handler in previous.items() if handler is not None}
+    for number in replaced:
+        signal.signal(number, lambda number, frame: arrived.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in replaced.items():
+            signal.signal(number, handler)
+        for arrival in dict.fromkeys(arrived):
+            signal.raise_signal(arrival)

@@ -18,9 +18,9 @@ from pathlib import Path
 
 from weft.testbed.data_plane import flow_rewrite, prefix_rewrite, source_rewrite
 from weft.testbed.linux import interface, libbpf, netlink, netns, nft, tc, tc_filters
-from weft.testbed.linux.closing import Closing
 from weft.testbed.linux.interface import Device, NamedDevice
 from weft.testbed.linux.netlink import NetlinkMessage
+from weft.testbed.linux.process import Closing
 from weft.topologies.core.address import IPV6, SERVER_BLOCK, Prefix
 from weft.topologies.core.link import LinkSpec, Mbps
 

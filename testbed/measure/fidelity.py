@@ -24,8 +24,8 @@ from typing import Any
 
 from weft.testbed.linux import clock
 from weft.testbed.linux.libbpf import BpfError
-from weft.testbed.measure import host_load, reference_packets
-from weft.testbed.measure.port_counters import PortCounterReader, Snapshot
+from weft.testbed.measure import kernel_counters, reference_packets
+from weft.testbed.measure.kernel_counters import PortCounterReader, Snapshot
 from weft.testbed.measure.queues import GapMonitor, Gaps, merge_ports
 from weft.testbed.node_daemon import daemon_files
 from weft.testbed.node_daemon.counters import FILE, CounterRow, DaemonCounters
@@ -189,7 +189,7 @@ class Fidelity:
             self._rows_before = self._all_rows()
             self._supervisor = self._process_id("supervisor")
             self._daemons_before = _with_process(self._rows_before)
-            self._load_before = host_load.read(self._processes(self._daemons_before))
+            self._load_before = kernel_counters.host_load(self._processes(self._daemons_before))
             self._stack = stack.pop_all()
         return self
 
@@ -200,7 +200,7 @@ class Fidelity:
 
     def _judge(self) -> FidelityReport:
         daemons = _with_process(self._all_rows())
-        load = host_load.read(self._processes(daemons))
+        load = kernel_counters.host_load(self._processes(daemons))
         drops = self._counters.snapshot().since(self._before)
         missing: dict[str, str] = {}
         components = [*self._link_components(missing), self._drop_component(drops)]
@@ -437,9 +437,11 @@ def _gap_component(busy: Mapping[str, Gaps]) -> Component:
     return Component("dequeue gap p99", p99, "%", GAP_PERCENT, None, verdict, worst)
 
 
-def _machine_components(before: host_load.HostLoad, after: host_load.HostLoad) -> list[Component]:
+def _machine_components(
+    before: kernel_counters.HostLoad, after: kernel_counters.HostLoad
+) -> list[Component]:
     """Return the components on stolen time and on the receive backlog of the machine."""
-    steal = host_load.steal_percent(before, after)
+    steal = kernel_counters.steal_percent(before, after)
     drops = after.softnet_dropped - before.softnet_dropped
     seconds = after.at_s - before.at_s
     squeezed_per_s = (after.softnet_squeezed - before.softnet_squeezed) / seconds
@@ -451,16 +453,16 @@ def _machine_components(before: host_load.HostLoad, after: host_load.HostLoad) -
 
 
 def _wait_components(
-    before: host_load.HostLoad, after: host_load.HostLoad, missing: dict[str, str]
+    before: kernel_counters.HostLoad, after: kernel_counters.HostLoad, missing: dict[str, str]
 ) -> list[Component]:
     """Return the components on waits for a processor: of the machine, here, and of the daemons."""
     components = []
-    pressure = host_load.pressure_percent(before, after)
+    pressure = kernel_counters.pressure_percent(before, after)
     if pressure is None:
         missing["processor pressure"] = "this kernel has no PSI"
     else:
         components.append(at_most("processor pressure", pressure, "%", PRESSURE_PERCENT, None))
-    waits_ms = host_load.mean_waits_ms(before, after)
+    waits_ms = kernel_counters.mean_waits_ms(before, after)
     if not waits_ms:
         missing["waits for a processor"] = "no process had a turn, or this kernel has no schedstat"
     own_ms = waits_ms.pop(THIS, None)

@@ -19,8 +19,8 @@ from itertools import accumulate
 from pathlib import Path
 
 from weft.testbed.linux import clock, libbpf, tc, tc_filters
-from weft.testbed.linux.closing import Closing
 from weft.testbed.linux.interface import interfaces
+from weft.testbed.linux.process import Closing
 from weft.testbed.runs.network_handle import NetworkHandle, netlink_of, ports
 from weft.topologies.core.link import ETHERNET_BYTES
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from weft.testbed.linux import clock, netns, tc
 from weft.testbed.linux.interface import InterfaceState, interfaces
 from weft.testbed.linux.process import allow_more_descriptors
-from weft.testbed.measure.port_counters import PortCounterReader, PortCounters
+from weft.testbed.measure.kernel_counters import PortCounterReader, PortCounters
 from weft.testbed.plan.network_plan import mac
 from weft.testbed.runs.network_handle import NetworkHandle, device, netlink_of, ports
 from weft.topologies.core.link import ETHERNET_BYTES

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from weft.testbed.linux import icmp, netlink
-from weft.testbed.linux.closing import Closing
 from weft.testbed.linux.fib import RTA_DST, RTMSG, route_hops
+from weft.testbed.linux.process import Closing
 from weft.testbed.measure.ping import ProbeBatch
 from weft.testbed.runs.network_handle import NetworkHandle, netlink_of, routers
 from weft.topologies.core.address import dotted

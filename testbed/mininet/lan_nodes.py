@@ -18,8 +18,7 @@ from mininet import link as mininet_link
 from mininet.log import warn
 
 from weft.testbed.linux import cgroup, clock, netlink, netns, tc
-from weft.testbed.linux.ethtool import Offloads
-from weft.testbed.linux.interface import NamedDevice, interfaces, set_up
+from weft.testbed.linux.interface import NamedDevice, Offloads, interfaces, set_up
 from weft.testbed.mininet.node import DirectIntf, LazyShell
 from weft.testbed.network import outside
 from weft.testbed.network.impair import Direction, Impairment, change_direction, from_mininet

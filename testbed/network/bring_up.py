@@ -14,12 +14,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from weft.daemons.core.capabilities import IN_TRANSIT, REWRITES
+from weft.daemons.core.contract import IN_TRANSIT, REWRITES
 from weft.daemons.core.node_config import NodeConfig
 from weft.testbed.data_plane import layer_program, transit_rewrite
 from weft.testbed.data_plane.data_plane import DataPlane, program_of
 from weft.testbed.linux import clock, netlink, netns
-from weft.testbed.linux.ethtool import Offloads
+from weft.testbed.linux.interface import Offloads
 from weft.testbed.linux.process import allow_descriptors
 from weft.testbed.machine import doctor, machine
 from weft.testbed.network import outside, read_back, status

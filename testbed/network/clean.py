@@ -14,7 +14,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
-from weft.testbed.linux import cgroup, netns, signals
+from weft.testbed.linux import cgroup, netns, process
 from weft.testbed.network import outside
 from weft.testbed.runs import hosts_file
 from weft.testbed.runs.run import ENVIRONMENT, RunRecord, dead_runs, forget_lost, runs
@@ -50,7 +50,7 @@ def remove(run: RunRecord) -> None:
     Raises:
         TimeoutError: a process or namespace does not end in time.
     """
-    with signals.deferred_signals():
+    with process.deferred_signals():
         _remove(run)
 
 

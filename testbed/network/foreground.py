@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from weft.daemons.core.capabilities import IN_TRANSIT
+from weft.daemons.core.contract import IN_TRANSIT
 from weft.testbed.data_plane import transit_rewrite
 from weft.testbed.data_plane.data_plane import program_of
 from weft.testbed.linux import process

@@ -10,7 +10,7 @@ from weft.daemons.core import registry
 from weft.testbed.data_plane import data_plane, layer_program
 from weft.testbed.linux import clock
 from weft.testbed.linux.clock import wait_until
-from weft.testbed.measure.port_counters import PortCounterReader as PortsCounters
+from weft.testbed.measure.kernel_counters import PortCounterReader as PortsCounters
 from weft.testbed.network import faults, scheme_change
 from weft.testbed.network.handle import Handle
 from weft.testbed.node_daemon import daemon_files

@@ -1,4 +1,4 @@
-"""Implementations on Linux of the capabilities that schemes need (daemons/core/capabilities.py).
+"""Implementations on Linux of the capabilities that schemes need (daemons/core/contract.py).
 
 Many rest on maps of the eBPF programs at a network's ports; each node has its parts of these.
 """
@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from weft.daemons.core.capabilities import (
+from weft.daemons.core.contract import (
     Capability,
     FlowPlacement,
     FlowRewrite,

@@ -2,7 +2,7 @@
 
 One netlink dump for each namespace.  Nearly all of the time is the kernel's.  Quiet nodes are
 therefore read every third time, and if the busy ones exceed the time limit, those that were read
-longest ago.  testbed/measure/port_counters.py reads more, of all nodes at once.
+longest ago.  testbed/measure/kernel_counters.py reads more, of all nodes at once.
 """
 
 from __future__ import annotations

@@ -15,15 +15,14 @@ import numpy as np
 
 from weft.daemons.core import registry
 from weft.daemons.core.actions import Action, FiveTuple, Note, Send, SetFlowPort
-from weft.daemons.core.capabilities import FlowPlacement
-from weft.daemons.core.contract import FlowsSeen, LongQueue, Refused, SeenFlow
+from weft.daemons.core.contract import FlowPlacement, FlowsSeen, LongQueue, Refused, SeenFlow
 from weft.daemons.core.node_config import routers
 from weft.daemons.core.scheme import SelectionRule
 from weft.daemons.routing.selection import flow_hash
-from weft.daemons.simulator.capabilities import SimulatedFlowPlacements
+from weft.daemons.simulator.node import SimulatedFlowPlacements
 from weft.daemons.simulator.simulator import REPORT_S, Simulator
 from weft.daemons.simulator.wires import Wire
-from weft.daemons.transport.results import Delivered
+from weft.daemons.transport.endpoint import Delivered
 from weft.testbed.packets.forwarding import Forwarding, check_forwarding
 from weft.testbed.packets.network import (
     DaemonCalls,

@@ -321,7 +321,7 @@ static uint32_t node_of(const struct packet_network *n, const struct event *even
 	return event->place == RECEIVER ? n->messages[event->subject].dst : n->messages[event->subject].src;
 }
 
-/* SplitMix64 (topologies/core/seeded.py). */
+/* SplitMix64 (topologies/low_diameter/random_graphs.py). */
 static uint64_t next_bits(uint64_t *state)
 {
 	uint64_t z = *state += 0x9e3779b97f4a7c15;

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from weft.daemons.core.scheme import DAR, FLOW_HASH, RANDOM, SelectionRule
 from weft.daemons.fatpaths.layers import RouterArrays, distances, everything, intact_distances
 from weft.daemons.routing import selection
-from weft.daemons.transport.parameters import Parameters
-from weft.daemons.transport.results import Delivered, EndpointCounters, Finished
+from weft.daemons.transport.endpoint import Delivered, EndpointCounters, Finished, Parameters
 from weft.testbed.data_plane import own_rule
 from weft.testbed.data_plane.own_rule import MOST_PARAMETERS
 from weft.testbed.traffic import ndp_library

@@ -22,8 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.daemons.transport.parameters import MOST_PACKETS, Parameters
-from weft.daemons.transport.results import Delivered
+from weft.daemons.transport.endpoint import MOST_PACKETS, Delivered, Parameters
 from weft.testbed.machine.machine import require_memory
 from weft.testbed.packets import transport as transports
 from weft.testbed.packets.control_plane import ControlPlane

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
-from weft.daemons.transport.parameters import (
+from weft.daemons.transport.endpoint import (
     MOST_LAYERS,
     Backoff,
     LayerChoice,
@@ -62,7 +62,7 @@ class Transport(NamedTuple):
     window: of ndp, in packets.
     retransmissions: of ndp: `first` if switches send retransmitted packets before other data.
     choice: of ndp: rule for the layer, or the entropy value, of a packet
-        (daemons/transport/parameters.py).
+        (daemons/transport/endpoint.py).
     entropies: of ndp: entropy values of a message's packets, where switches have no layers; 0: 1,
         or about ENTROPIES on several planes.  Packets of a value take the same path under ecmp.
     control: congestion control of tcp.
@@ -121,7 +121,7 @@ class Transport(NamedTuple):
     def ndp(
         self, rate_bps: int, frame_bytes: int, *, layers: int = 1, seed: int = 0, planes: int = 1
     ) -> Parameters:
-        """Return the parameters of the purified transport, see daemons/transport/parameters.py.
+        """Return the parameters of the purified transport, see daemons/transport/endpoint.py.
 
         Args:
             rate_bps: of a link.

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple, TypedDict
 
 from weft.daemons.core import registry
-from weft.daemons.core.capabilities import Capability
+from weft.daemons.core.contract import Capability
 from weft.daemons.core.node_config import NodeConfig, Options
 from weft.daemons.core.scheme import KERNEL, NO_QUEUES, UNSHAPED_KBPS, Scheme
 from weft.testbed.linux import clock

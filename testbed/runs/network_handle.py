@@ -11,9 +11,8 @@ from contextlib import closing
 from typing import Protocol
 
 from weft.testbed.linux import clock, netlink, netns, tc
-from weft.testbed.linux.closing import Closing
 from weft.testbed.linux.iproute import Namespace
-from weft.testbed.linux.process import need_root
+from weft.testbed.linux.process import Closing, need_root
 from weft.testbed.runs import run
 from weft.testbed.runs.run import RunRecord
 from weft.topologies.core.topology import Topology

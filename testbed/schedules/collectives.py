@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import isqrt
 from typing import NamedTuple
 
-from weft.testbed.schedules.schedule import Move, Schedule, of_moves
+from weft.testbed.schedules.goal import Move, Schedule, of_moves
 from weft.topologies.core.grammar import unknown
 
 Moves = Iterator[Move]

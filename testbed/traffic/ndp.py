@@ -21,10 +21,15 @@ from ctypes import byref
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from weft.daemons.routing.first_octets import first_octet
+from weft.daemons.routing.route_addresses import first_octet
+from weft.daemons.transport.endpoint import (
+    MOST_PACKETS,
+    EndpointCounters,
+    Parameters,
+    reason,
+    timeout_ns,
+)
 from weft.daemons.transport.packets import CONTROL, TRIMMABLE
-from weft.daemons.transport.parameters import MOST_PACKETS, Parameters, timeout_ns
-from weft.daemons.transport.results import EndpointCounters, reason
 from weft.testbed.linux import clock, netns, tc
 from weft.testbed.linux.interface import interfaces
 from weft.testbed.linux.process import allow_more_descriptors

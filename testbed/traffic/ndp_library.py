@@ -21,6 +21,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from weft.daemons.transport.endpoint import (
+    Delivered,
+    EndpointCounters,
+    Finished,
+    Parameters,
+    reason,
+)
 from weft.daemons.transport.packets import (
     ACK,
     DATA,
@@ -32,8 +39,6 @@ from weft.daemons.transport.packets import (
     Pull,
     TransportPacket,
 )
-from weft.daemons.transport.parameters import Parameters
-from weft.daemons.transport.results import Delivered, EndpointCounters, Finished, reason
 from weft.testbed.linux import compiled
 
 PATH = Path(__file__).with_name("libndp.so")

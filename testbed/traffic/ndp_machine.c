@@ -644,7 +644,7 @@ static void remove_heard(struct ndp_endpoint *e, struct incoming *m)
 		e->last_heard = m->heard_before;
 }
 
-/* Remove the messages that have been silent for a lifetime (parameters.py). */
+/* Remove the messages that have been silent for a lifetime (endpoint.py). */
 static void remove_expired(struct ndp_endpoint *e, uint64_t now)
 {
 	uint64_t lifetime_ns =

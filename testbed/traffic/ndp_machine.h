@@ -22,7 +22,7 @@ enum { NDP_DELIVERED = 1, NDP_FINISHED, NDP_FAILED };
 enum { NDP_BACKOFF_BY_PACKET, NDP_BACKOFF_BY_WINDOW };
 
 /* seed: of the draws of layers.  choice: of the layer of each packet (packet_layers.h).
- * backoff: what counts as one timeout in a row (Backoff in daemons/transport/parameters.py). */
+ * backoff: what counts as one timeout in a row (Backoff in daemons/transport/endpoint.py). */
 struct ndp_parameters {
 	uint64_t rate_bps;
 	uint64_t timeout_ns;
@@ -80,7 +80,7 @@ struct ndp_counters {
 struct ndp_endpoint;
 
 /* Return a new endpoint, 0 without memory.  The caller has checked the parameters
- * (daemons/transport/parameters.py). */
+ * (daemons/transport/endpoint.py). */
 struct ndp_endpoint *ndp_new(const struct ndp_parameters *parameters);
 void ndp_free(struct ndp_endpoint *endpoint);
 

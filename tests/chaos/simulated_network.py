@@ -14,8 +14,8 @@ from tests.chaos.damage import Damage, doubtful, reachable
 from tests.chaos.faulty_network import CampaignError, FaultyNetwork
 from tests.chaos.state_size import excess, sizes
 from weft.daemons.core import registry
-from weft.daemons.core.capabilities import FlowRewrite, SourceRewrite
-from weft.daemons.routing import first_octets
+from weft.daemons.core.contract import FlowRewrite, SourceRewrite
+from weft.daemons.routing import route_addresses
 from weft.daemons.simulator.packet_walk import PacketWalk
 from weft.daemons.simulator.simulator import SWEEP_S, Simulator
 from weft.daemons.simulator.wires import Wire
@@ -120,7 +120,7 @@ class SimulatedNetwork(FaultyNetwork):
         rule = self.scheme.rule(self.options)
         if rule and rule.hosts:
             for layer in range(rule.hosts["layers"]):
-                yield {"first_octet": first_octets.first_octet(layer)}
+                yield {"first_octet": route_addresses.first_octet(layer)}
         elif not self.topology.server_centric:
             for choice in range(1, MOST_CHOICES):
                 yield {"choice": choice}

@@ -16,7 +16,7 @@ from tests.chaos.state_size import entries
 from weft.daemons.control.hello import Neighbourhood
 from weft.daemons.control.link_state import Database
 from weft.daemons.proxy.path_selection import Paths
-from weft.daemons.shortest_paths.daemon import Bfs
+from weft.daemons.shortest_paths.scheme import Bfs
 from weft.daemons.simulator import simulator
 
 MANY, FEW = 40, 3

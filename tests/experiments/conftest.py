@@ -19,7 +19,7 @@ def every_column_is_explained(monkeypatch):
 
     def check_row(run, result):
         row = row_of(run, result)
-        if run.experiment in definition._modules():
+        if run.experiment in definition._sources():
             experiment = FIND(run.experiment)
             assert not (names := unexplained(row, experiment.columns, experiment.sweep)), names
         return row

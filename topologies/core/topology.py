@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MOST = 1 << 24  # nodes, since a MAC has three bytes for one; and links, whose array is then 512 MiB
 
 
-# Functions from a network to its drawing as SVG; experiments/report/notebook.py adds one.
+# Functions from a network to its drawing as SVG; experiments/report/network_drawing.py adds one.
 DRAWERS: list[Callable[[Topology], str]] = []
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from weft.daemons.control.scoped_flooding import Notice
 from weft.daemons.core import wire
 from weft.daemons.core.actions import FiveTuple
-from weft.daemons.dar import messages as dar
+from weft.daemons.dar import daemon as dar
 from weft.daemons.lbsp import messages as lbsp
 from weft.daemons.tar import messages as tar
 from weft.topologies.core.address import Prefix

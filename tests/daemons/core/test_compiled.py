@@ -139,5 +139,5 @@ def test_work_kept_on_disk_is_known_by_the_source_of_all_that_is_called():
         function.__code__.co_filename.rpartition("/")[2]
         for function in module._reached([proxy.search])
     }
-    assert files == {"routing.py", "path_tables.py", "ccrdn.py", "connection_rule.py"}
+    assert files == {"routing.py", "path_tables.py", "ccrdn.py"}
     assert module._digest([proxy.search]) != module._digest([proxy.search, proxy.shortest_first])

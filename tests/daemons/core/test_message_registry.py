@@ -31,7 +31,7 @@ from weft.daemons.core.message_registry import (
     dissect,
     dissector,
 )
-from weft.daemons.dar import messages as dar
+from weft.daemons.dar import daemon as dar
 from weft.daemons.lbsp import messages as lbsp
 from weft.daemons.tar import messages as tar
 from weft.topologies.core.address import Prefix, dotted

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.daemons.core.capabilities import FlowPlacement
+from weft.daemons.core.contract import FlowPlacement
 from weft.daemons.core.timers import RtoEstimator, TokenBucket
 
 

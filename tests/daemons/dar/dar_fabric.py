@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weft.daemons.core.actions import FiveTuple, Send
-from weft.daemons.dar import messages
-from weft.daemons.dar.messages import Ear
+from weft.daemons.dar import daemon
+from weft.daemons.dar.daemon import Ear
 from weft.daemons.simulator.simulator import Simulator
 from weft.topologies import build
 from weft.topologies.core.topology import Topology
@@ -73,7 +73,7 @@ class Fabric:
         send = wires.send
 
         def filtered(node: int, sent: Send) -> None:
-            ear = messages.decode(sent.payload)
+            ear = daemon.decode(sent.payload)
             if ear is None or passes(node, ear):
                 send(node, sent)
 

@@ -10,8 +10,8 @@ from weft.daemons.core import wire
 from weft.daemons.core.actions import FiveTuple, Send, SetFlowPort
 from weft.daemons.core.contract import FlowsSeen, LinkDegraded, LongQueue, SeenFlow
 from weft.daemons.core.registry import configure, scheme
-from weft.daemons.dar import messages
-from weft.daemons.dar.messages import Ear
+from weft.daemons.dar import daemon
+from weft.daemons.dar.daemon import Ear
 from weft.daemons.simulator.flows import Packet
 from weft.daemons.simulator.wires import Wire
 from weft.topologies import build
@@ -106,7 +106,7 @@ def heard(machine, ear, now):
 
     Ports 0 to 3 lead to hosts.
     """
-    return machine.receive(messages.encode(ear), 4 + ear.sender - (16 + 4), now)
+    return machine.receive(daemon.encode(ear), 4 + ear.sender - (16 + 4), now)
 
 
 def moved(machine, ear, now):
@@ -426,7 +426,7 @@ def test_flows_that_rest_or_are_silent_are_not_asked_for():
     assert not come(rested_s=1.0, idle_s=0.06)
     assert not come(rested_s=1.0)  # it was silent at the last look
     (sent,) = come(rested_s=1.0)
-    ear = messages.decode(sent.payload)
+    ear = daemon.decode(sent.payload)
     assert (ear.spine, ear.count, ear.leaf) == (fabric.spine(1), 3, fabric.leaf(1))
 
 
@@ -440,7 +440,7 @@ def come_to_leaf_0(fabric, machine, now, ports, rested_s=1.0):
     sent = [
         action for action in machine.event(FlowsSeen(tuple(flows)), now) if isinstance(action, Send)
     ]
-    return [messages.decode(action.payload).flow.ports for action in sent]
+    return [daemon.decode(action.payload).flow.ports for action in sent]
 
 
 def test_until_a_request_is_answered_no_other_flow_of_the_link_is_asked_for():
@@ -581,7 +581,7 @@ def test_a_request_waits_behind_the_packets_for_its_leaf_or_goes_ahead(ears):
     receive, event = machine.receive, fabric.simulator.protocol(fabric.spine(0)).event
 
     def noted(payload, port, now):
-        if messages.decode(payload):
+        if daemon.decode(payload):
             arrived.append(now)
         return receive(payload, port, now)
 
@@ -612,7 +612,7 @@ def test_daemons_settle_over_wires_that_lose_and_reorder():
 def test_what_is_cut_is_garbage_and_what_is_no_event_of_ours_is_refused():
     _, machine, _, ear, now = alone()
     with pytest.raises(wire.MalformedMessage):
-        machine.receive(messages.encode(ear)[:-1], 4, now)
+        machine.receive(daemon.encode(ear)[:-1], 4, now)
     with pytest.raises(ValueError, match="does not use"):
         machine.event(LinkDegraded(4, True), now)
 

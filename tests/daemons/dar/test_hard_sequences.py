@@ -9,7 +9,7 @@ import pytest
 from tests.daemons.dar.dar_fabric import Fabric
 from tests.daemons.dar.test_sequences import NETWORKS, NOTICE_S, OPTIONS, Sequence
 from weft.daemons.core.actions import Send
-from weft.daemons.dar import messages
+from weft.daemons.dar import daemon
 from weft.daemons.simulator.wires import Wire
 
 QUEUES = [
@@ -47,7 +47,7 @@ class HardSequence(Sequence):
         send, sent_before = wires.send, []
 
         def repeating(node: int, sent: Send) -> None:
-            if messages.decode(sent.payload) is None:
+            if daemon.decode(sent.payload) is None:
                 send(node, sent)
                 return
             sent_before.append((node, sent))

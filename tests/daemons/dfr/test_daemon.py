@@ -13,7 +13,7 @@ from weft.daemons.core.registry import configure
 from weft.daemons.core.registry import machine as make_machine
 from weft.daemons.dfr import routing as dfr
 from weft.daemons.dfr.routing import Dfr
-from weft.daemons.routing.scope import dead_channels
+from weft.daemons.routing.shortest import dead_channels
 from weft.daemons.simulator.simulator import Simulator
 from weft.daemons.simulator.wires import Wire
 from weft.topologies import build

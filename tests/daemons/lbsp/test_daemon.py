@@ -18,7 +18,7 @@ from weft.daemons.lbsp import routing as lbsp
 from weft.daemons.lbsp.daemon import Lbsp
 from weft.daemons.lbsp.messages import Crowding, Failures, LinkFailure
 from weft.daemons.lbsp.routing import AGGREGATION, EDGE, LbspShape, SwitchPosition
-from weft.daemons.simulator.capabilities import SimulatedQueueStates
+from weft.daemons.simulator.node import SimulatedQueueStates
 from weft.daemons.simulator.simulator import Simulator
 from weft.daemons.simulator.wires import Wire
 from weft.topologies import build

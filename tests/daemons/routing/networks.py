@@ -7,7 +7,7 @@ from collections import deque
 from functools import cache
 from itertools import pairwise
 
-from weft.topologies.recursive import generalized as generalized
+from weft.topologies.recursive import dcell as dcell
 from weft.topologies.recursive.ccrdn import BETA_DCELL, DCELL, FAMILY, FICONN, Ccrdn
 
 DELTA_DCELL = next(rule for rule, name in FAMILY.items() if name == "delta-dcell")

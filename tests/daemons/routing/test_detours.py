@@ -1,4 +1,4 @@
-"""Valiant and UGAL: select.h beside detours.py, uniform waypoints, and paths beside networkx."""
+"""Valiant and UGAL: select.h beside path_shares.py, waypoints, and paths beside networkx."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.daemons.core import registry
-from weft.daemons.routing import detours, selection
-from weft.daemons.routing.detours import Detour, Trip
+from weft.daemons.routing import path_shares, selection
+from weft.daemons.routing.path_shares import Detour, Trip
 from weft.topologies import build
 from weft.topologies.core.failures import fail_links
 
@@ -133,7 +133,7 @@ def detour_of(word: int) -> Detour:
 @settings(max_examples=400, deadline=None)
 @given(
     situation=situations(),
-    d=st.integers(1, detours.MOST_DETOURS),
+    d=st.integers(1, path_shares.MOST_DETOURS),
     delta=st.sampled_from([0, 1, 5, 1 << 24]),
 )
 def test_the_kernel_chooses_detours_as_python_does(
@@ -142,10 +142,12 @@ def test_the_kernel_chooses_detours_as_python_does(
     trip, loads, hops, draws = situation
     fixture, _arrays = fixture_of(situation)
     detour = detour_of(library.c_valiant(ctypes.byref(fixture), ctypes.byref(CTrip(*trip))))
-    assert detour == detours.valiant(loads.__getitem__, trip, iter(draws))
+    assert detour == path_shares.valiant(loads.__getitem__, trip, iter(draws))
     fixture, _arrays = fixture_of(situation)
     detour = detour_of(library.c_ugal(ctypes.byref(fixture), ctypes.byref(CTrip(*trip)), d, delta))
-    expected = detours.ugal(loads.__getitem__, lambda a, b: hops[a][b], trip, iter(draws), d, delta)
+    expected = path_shares.ugal(
+        loads.__getitem__, lambda a, b: hops[a][b], trip, iter(draws), d, delta
+    )
     assert detour == expected
 
 
@@ -173,7 +175,7 @@ def test_waypoints_are_the_other_switches_equally_often() -> None:
             if source == destination:
                 continue
             trip = Trip(source, destination, switches)
-            waypoints = [detours.random_waypoint(i * step, trip) for i in range(switches - 2)]
+            waypoints = [path_shares.random_waypoint(i * step, trip) for i in range(switches - 2)]
             assert sorted([*waypoints, source, destination]) == list(range(switches))
 
 
@@ -184,7 +186,7 @@ def test_ugal_leaves_a_shortest_path_only_for_a_lower_product() -> None:
         for q_val in range(4):
             for delta in (0, 2, 3):
                 loads = [[q_min], [], [], [q_val]]
-                detour = detours.ugal(
+                detour = path_shares.ugal(
                     loads.__getitem__,
                     lambda a, b: hops[a][b],
                     Trip(0, 1, 3),

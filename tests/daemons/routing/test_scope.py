@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from networks import TWO_LEVELS, channels, dead_links, distances, title
 
-from weft.daemons.routing.scope import UNREACHED, first_hop
-from weft.daemons.routing.scope import distances as search
+from weft.daemons.routing.shortest import UNREACHED, first_hop
+from weft.daemons.routing.shortest import distances_within as search
 from weft.topologies.recursive.ccrdn import DCELL, Ccrdn
 
 

@@ -7,7 +7,7 @@ from weft.daemons.control.link_state import Database
 from weft.daemons.core import registry, wire
 from weft.daemons.core.actions import Hop, SetRoute
 from weft.daemons.core.node_config import routers
-from weft.daemons.shortest_paths.daemon import Bfs
+from weft.daemons.shortest_paths.scheme import Bfs
 from weft.daemons.simulator.simulator import Simulator
 from weft.topologies import build
 from weft.topologies.core.address import Prefix

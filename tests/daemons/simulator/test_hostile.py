@@ -11,8 +11,8 @@ from weft.daemons.core.actions import FiveTuple
 from weft.daemons.core.contract import FlowInUse
 from weft.daemons.core.registry import configure
 from weft.daemons.core.registry import machine as make_machine
-from weft.daemons.dar import messages as dar
-from weft.daemons.dar.messages import Ear
+from weft.daemons.dar import daemon as dar
+from weft.daemons.dar.daemon import Ear
 from weft.daemons.lbsp import messages as lbsp
 from weft.daemons.proxy.probe import MOST_REMEMBERED
 from weft.daemons.simulator.simulator import Simulator

@@ -14,8 +14,8 @@ from weft.daemons.core.contract import FlowInUse, Measured
 from weft.daemons.core.registry import configure
 from weft.daemons.core.registry import machine as make_machine
 from weft.daemons.routing import dr
-from weft.daemons.routing.scope import dead_channels
-from weft.daemons.simulator.capabilities import FlowRewrites
+from weft.daemons.routing.shortest import dead_channels
+from weft.daemons.simulator.node import FlowRewrites
 from weft.daemons.simulator.packet_walk import ICMP
 from weft.daemons.simulator.simulator import Simulator
 from weft.daemons.simulator.wires import Wire

@@ -11,9 +11,15 @@ from typing import NamedTuple
 
 from tests.daemons.transport.incoming import Incoming
 from tests.daemons.transport.outgoing import OutgoingMessage
+from weft.daemons.transport.endpoint import (
+    MOST_INCOMING,
+    MOST_INCOMING_OF_PEER,
+    Delivered,
+    EndpointCounters,
+    Finished,
+    Parameters,
+)
 from weft.daemons.transport.packets import HEADER_BYTES, Ack, Data, Nack, Pull, TransportPacket
-from weft.daemons.transport.parameters import MOST_INCOMING, MOST_INCOMING_OF_PEER, Parameters
-from weft.daemons.transport.results import Delivered, EndpointCounters, Finished
 
 
 class Transmission(NamedTuple):

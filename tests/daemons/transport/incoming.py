@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from weft.daemons.transport.endpoint import MOST_PACKETS
 from weft.daemons.transport.packets import Ack, Data, Nack, Pull, packets_of
-from weft.daemons.transport.parameters import MOST_PACKETS
 
 
 class Incoming:

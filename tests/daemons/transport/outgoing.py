@@ -7,9 +7,14 @@ from collections.abc import Iterator
 
 from tests.daemons.transport.packet_layers import Answer, TurnedLayers, layers_of
 from weft.daemons.core.mixing import mixed
+from weft.daemons.transport.endpoint import (
+    LONGEST_BACKOFF,
+    MOST_PACKETS,
+    Backoff,
+    Parameters,
+    reason,
+)
 from weft.daemons.transport.packets import Ack, Data, Nack, Pull, packets_of
-from weft.daemons.transport.parameters import LONGEST_BACKOFF, MOST_PACKETS, Backoff, Parameters
-from weft.daemons.transport.results import reason
 
 UNSENT, IN_FLIGHT, REFUSED, ACKNOWLEDGED = range(4)
 

@@ -34,7 +34,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from weft.daemons.transport.parameters import LayerChoice
+from weft.daemons.transport.endpoint import LayerChoice
 
 RECYCLED = 8  # layers that REPS remembers
 MOST_GOOD = 9  # layers that Spritz remembers

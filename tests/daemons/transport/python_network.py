@@ -23,12 +23,11 @@ from tests.daemons.transport.trimming_queue import (
 )
 from weft.daemons.core.scheme import SelectionRule
 from weft.daemons.load_balancing.scheme import ChoiceRule
-from weft.daemons.routing import detours, selection, updown
+from weft.daemons.routing import path_shares, selection, updown
 from weft.daemons.routing.selection import below, mix
 from weft.daemons.simulator.wires import CALL, PACKET, TICK, EventQueue, Randomness
+from weft.daemons.transport.endpoint import Delivered, EndpointCounters, Finished, Parameters
 from weft.daemons.transport.packets import TRIMMABLE, TRIMMED, Data, TransportPacket
-from weft.daemons.transport.parameters import Parameters
-from weft.daemons.transport.results import Delivered, EndpointCounters, Finished
 
 if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology
@@ -253,7 +252,7 @@ def plane_routing(topology: Topology, route: RouteFunction) -> RouteFunction:
 
 
 class DetourRoute:
-    """Valiant or UGAL with the functions of daemons/routing/detours.py.
+    """Valiant or UGAL with the functions of daemons/routing/path_shares.py.
 
     Args:
         topology: a network whose switches all have hosts.
@@ -301,7 +300,7 @@ class DetourRoute:
             for switch in graph
             for last in graph
         }
-        self._flowlets: dict[tuple[int, int], tuple[detours.Detour, int]] = {}
+        self._flowlets: dict[tuple[int, int], tuple[path_shares.Detour, int]] = {}
         self.waypoints: Counter[int] = Counter()
 
     def follow(self, before: DetourRoute) -> None:
@@ -334,7 +333,7 @@ class DetourRoute:
         seed = mix(self._seed, switch - self._first)
         return selection.flow_hash(seed, frame.src, frame.dst, frame.packet.flow, UDP)
 
-    def _detour(self, switch: int, frame: Frame, last: int) -> detours.Detour:
+    def _detour(self, switch: int, frame: Frame, last: int) -> path_shares.Detour:
         gap_ns, now = 1000 * self._rule["gap_us"], self.network.now
         if not gap_ns:
             return self._new_detour(switch, last)
@@ -349,8 +348,8 @@ class DetourRoute:
         self._flowlets[slot] = kept, now
         return kept
 
-    def _new_detour(self, switch: int, last: int) -> detours.Detour:
-        trip = detours.Trip(switch - self._first, last - self._first, self._switches)
+    def _new_detour(self, switch: int, last: int) -> path_shares.Detour:
+        trip = path_shares.Trip(switch - self._first, last - self._first, self._switches)
         draws = iter(lambda: self._bits() >> 32, None)
 
         def loads(waypoint: int) -> list[int]:
@@ -361,8 +360,8 @@ class DetourRoute:
             return self._hops[self._first + a][self._first + b]
 
         if self._rule.rule == ChoiceRule.VALIANT:
-            return detours.valiant(loads, trip, draws)
-        return detours.ugal(loads, hops, trip, draws, self._rule["d"], self._rule["delta"])
+            return path_shares.valiant(loads, trip, draws)
+        return path_shares.ugal(loads, hops, trip, draws, self._rule["d"], self._rule["delta"])
 
 
 def breadth_first(graph: Mapping[int, Iterable[int]], src: int) -> dict[int, int]:

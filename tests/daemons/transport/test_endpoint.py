@@ -7,17 +7,18 @@ from pathlib import Path
 import pytest
 
 from tests.daemons.transport.endpoint import Endpoint
-from weft.daemons.transport.packets import Ack, Data, Nack, Pull
-from weft.daemons.transport.parameters import (
+from weft.daemons.transport.endpoint import (
     MOST_INCOMING,
     MOST_INCOMING_OF_PEER,
     MOST_PACKETS,
     Backoff,
+    Delivered,
+    Finished,
     LayerChoice,
     Parameters,
     timeout_ns,
 )
-from weft.daemons.transport.results import Delivered, Finished
+from weft.daemons.transport.packets import Ack, Data, Nack, Pull
 
 MBIT = 1_000_000
 PAYLOAD = 1450

@@ -17,9 +17,8 @@ from tests.daemons.transport.python_network import (
 )
 from tests.daemons.transport.trimming_queue import LinkModel
 from weft.daemons.fatpaths import layers
+from weft.daemons.transport.endpoint import Delivered, Parameters, timeout_ns
 from weft.daemons.transport.packets import HEADER_BYTES, packets_of
-from weft.daemons.transport.parameters import Parameters, timeout_ns
-from weft.daemons.transport.results import Delivered
 from weft.topologies import build
 
 RATE = 10**10

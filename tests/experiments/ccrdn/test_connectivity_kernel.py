@@ -1,8 +1,9 @@
 import pytest
 
-from weft.daemons.routing.scope import dead_channels
+from weft.daemons.routing.shortest import dead_channels
 from weft.experiments.ccrdn import connectivity
-from weft.experiments.ccrdn.connectivity_kernel import EXPERIMENT, faults
+from weft.experiments.ccrdn.connectivity import KERNEL as EXPERIMENT
+from weft.experiments.ccrdn.connectivity import kernel_faults as faults
 from weft.experiments.ccrdn.recursive import faults as graph_faults
 from weft.experiments.report import figures
 from weft.topologies import build
@@ -12,7 +13,7 @@ from weft.topologies import build
 def test_the_faults_are_those_of_the_graph_engine(failed):
     parameters = {"topology": "dcell:n=3,k=2", "routing": "dr", "failed": failed}
     (run,) = EXPERIMENT.runs(parameters, seeds=1)
-    (same,) = connectivity.EXPERIMENT.runs(parameters, seeds=1)
+    (same,) = connectivity.GRAPH.runs(parameters, seeds=1)
     dead, topology = graph_faults(same), faults(run)
     assert dead_channels(topology, topology.naming.network) == dead.down.tobytes()
     assert topology.failed.any()

@@ -3,15 +3,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from weft.experiments.ccrdn.proxy_latency import (
-    EXPERIMENT,
-    RoundTrips,
-    by_hops,
-    components,
-    finder,
-    line,
-    routing_us,
-)
+from weft.experiments.ccrdn.latency import KERNEL as EXPERIMENT
+from weft.experiments.ccrdn.latency import RoundTrips, by_hops, components, finder, line, routing_us
 from weft.experiments.report import figures
 from weft.testbed.linux import clock
 from weft.topologies import build

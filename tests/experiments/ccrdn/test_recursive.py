@@ -11,7 +11,7 @@ from weft.daemons.dfr import scheme as dfr
 from weft.daemons.dfr.routing import Dfr
 from weft.daemons.routing import dr
 from weft.experiments.ccrdn import connectivity, recursive
-from weft.experiments.ccrdn.flow_histogram import by_flows
+from weft.experiments.ccrdn.throughput import by_flows
 from weft.experiments.engines.flow_placement import Placement
 from weft.experiments.engines.graph import graph
 from weft.experiments.engines.pairs import pair

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from weft.experiments.cli import check_commands, check_reports
+from weft.experiments.cli import check_commands
 from weft.experiments.cli.cli import main
 from weft.testbed.labs.judgement import CheckVerdict
 from weft.testbed.labs.lab_file import NamedText, parse
@@ -180,9 +180,9 @@ def test_junit_and_the_table_name_hidden_checks(folder, tmp_path, capsys):
     lab = parse(LAB, name="lab.yaml", hidden=NamedText(HIDDEN, "hidden.yaml"))
     report = report_of(lab.checks, Played((CheckVerdict(False, "x"),) * 2, 0.0))
     assert [row["hidden"] for row in report["checks"]] == [False, True]
-    check_reports.show_report(report)
+    check_commands.show_report(report)
     assert "\nhidden: at 2s, unreachable h0-h1\n  hint: " in capsys.readouterr().out
-    check_reports.write_junit(tmp_path / "x.xml", "lab", report)
+    check_commands.write_junit(tmp_path / "x.xml", "lab", report)
     suite = ElementTree.parse(tmp_path / "x.xml").getroot()
     assert (suite.get("tests"), suite.get("failures")) == ("2", "2")
     assert suite[1].get("name", "").startswith("line 5: hidden: at 2s")

@@ -131,7 +131,7 @@ def test_topo_for_people(weft):
 
 def test_the_diameter_is_that_of_a_breadth_first_search():
     from weft.daemons.routing.shortest import distances
-    from weft.experiments.cli.network_description import diameter_hops
+    from weft.experiments.cli.graph_commands import diameter_hops
     from weft.topologies import build
 
     fabrics = "fattree:k=4", "complete:n=4,p=1", "star:n=3", "jellyfish:n=12,r=3,p=1,seed=2"

@@ -12,7 +12,7 @@ from weft.experiments.collectives.message_cost import (
     FrameCost,
 )
 from weft.testbed.schedules import goal
-from weft.testbed.schedules.task_graph import TaskGraph
+from weft.testbed.schedules.tasks import TaskGraph
 
 COST = FrameCost(rate_bps=8 * 10**9, delay_ns=1000, frame_bytes=1050, header_bytes=50)
 

@@ -9,7 +9,7 @@ import pytest
 from weft.experiments.collectives import message_cost
 from weft.experiments.collectives.message_cost import FrameCost
 from weft.testbed.schedules.collectives import collective
-from weft.testbed.schedules.task_graph import TaskGraph
+from weft.testbed.schedules.tasks import TaskGraph
 from weft.topologies import build
 from weft.topologies.core.topology import Topology
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from weft.experiments.collectives.collectives import TRACES
 from weft.testbed.schedules import goal
 from weft.testbed.schedules.collectives import collective
-from weft.testbed.schedules.schedule import Kind, Operation, Schedule
+from weft.testbed.schedules.goal import Kind, Operation, Schedule
 
 WORKERS, GROUPS, GROUP_BYTES = 16, 4, 1 << 19
 LOSS_NS, GRADIENTS_NS, UPDATE_NS = 1_000_000, 600_000, 100_000

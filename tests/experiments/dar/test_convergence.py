@@ -14,10 +14,10 @@ from matplotlib.figure import Figure
 from weft.daemons.dar import iteration
 from weft.daemons.dar.iteration import IterationRules
 from weft.experiments.dar import models, simulation
+from weft.experiments.dar.clos_run import assign
 from weft.experiments.dar.dar_convergence import EXPERIMENT
 from weft.experiments.dar.models import LeafState
 from weft.experiments.dar.simulation import ANY, GIVEN, WORST
-from weft.experiments.engines.edge_colouring import assign
 
 
 def near(found: np.ndarray, exact: float) -> bool:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from weft.experiments.dar import clos_run, dar_failure, dar_goodput
+from weft.experiments.dar import clos_run, dar_goodput
 from weft.experiments.runner.definition import Run
 from weft.topologies import build
 
@@ -15,10 +15,10 @@ SMALL = {"topology": "clos:n=3,r=3,m=3", "rate_mbps": 5}
 
 def one(experiment, engine="kernel", **instead):
     """A run of `experiment` with the first value of everything else."""
-    first = {key: values[0] for key, values in experiment.EXPERIMENT.sweep.items()}
+    first = {key: values[0] for key, values in experiment.sweep.items()}
     return Run(
-        experiment=experiment.EXPERIMENT.name,
-        version=experiment.EXPERIMENT.version,
+        experiment=experiment.name,
+        version=experiment.version,
         parameters={**first, **instead},
         seed=1,
         engine=engine,
@@ -68,27 +68,27 @@ def test_a_period_lasts_sixteen_packet_times_unless_it_is_said():
 @pytest.mark.parametrize(
     ("experiment", "instead", "says"),
     [
-        (dar_goodput, {"topology": "fattree:k=4"}, "folded Clos networks of two tiers"),
-        (dar_goodput, {"scheme": "lbsp"}, "LBSP needs a fat-tree"),
-        (dar_goodput, {"scheme": "dar:p=1", "topology": "clos:n=8,r=8,m=4"}, "take m >= 8"),
-        (dar_goodput, {"scheme": "ecmp", "engine": "fabric"}, "only dar has daemons"),
-        (dar_failure, {"topology": "clos:n=8,r=8,m=3"}, "take m >= 4"),
+        (dar_goodput.GOODPUT, {"topology": "fattree:k=4"}, "folded Clos networks of two tiers"),
+        (dar_goodput.GOODPUT, {"scheme": "lbsp"}, "LBSP needs a fat-tree"),
+        (dar_goodput.GOODPUT, {"scheme": "dar:p=1", "topology": "clos:n=8,r=8,m=4"}, "take m >= 8"),
+        (dar_goodput.GOODPUT, {"scheme": "ecmp", "engine": "fabric"}, "only dar has daemons"),
+        (dar_goodput.FAILURE, {"topology": "clos:n=8,r=8,m=3"}, "take m >= 4"),
     ],
 )
 def test_what_does_not_go_together_is_refused(experiment, instead, says):
     with pytest.raises(ValueError, match=says):
-        experiment.EXPERIMENT.check(one(experiment, **instead))
+        experiment.check(one(experiment, **instead))
 
 
 def test_schemes_that_there_are_not_are_refused():
-    for text, check in (("darr", clos_run.check_scheme), ("ttc", dar_failure.check_scheme)):
+    for text, check in (("darr", clos_run.check_scheme), ("ttc", dar_goodput.check_scheme)):
         with pytest.raises(ValueError, match="dar"):
             check(text)
     clos_run.check_scheme("central")
 
 
 def test_the_daemons_settle_in_simulated_time():
-    run = one(dar_goodput, engine="fabric", scheme="dar", warm_up_s=1, seconds=1)
+    run = one(dar_goodput.GOODPUT, engine="fabric", scheme="dar", warm_up_s=1, seconds=1)
     found = dar_goodput.measure(run).figures
     assert found["most_flows"] <= 2
     assert found["late_moves"] == found["replaced"] == 0
@@ -98,23 +98,23 @@ def test_the_daemons_settle_in_simulated_time():
 
 def test_figures_are_drawn():
     common = {"engine": "kernel", "fidelity": "PASS", "seed": 0, "transport": "tcp"}
-    first = {key: values[0] for key, values in dar_goodput.EXPERIMENT.sweep.items()}
-    shown = dict.fromkeys(dar_goodput.EXPERIMENT.plot.columns, 0.5)
+    first = {key: values[0] for key, values in dar_goodput.GOODPUT.sweep.items()}
+    shown = dict.fromkeys(dar_goodput.GOODPUT.plot.columns, 0.5)
     rows = [{**first, **common, **shown, "scheme": name} for name in ("dar", "central")]
     figure = Figure()
-    dar_goodput.EXPERIMENT.plot(rows, figure)
+    dar_goodput.GOODPUT.plot(rows, figure)
     assert sum(len(part.axes) for part in figure.subfigs) == 4
-    first = {key: values[0] for key, values in dar_failure.EXPERIMENT.sweep.items()}
+    first = {key: values[0] for key, values in dar_goodput.FAILURE.sweep.items()}
     figure = Figure()
     times = {"off_dead_ms": 10.0, "settled_ms": 20.0, "failure": "spine"}
-    dar_failure.EXPERIMENT.plot([{**first, **common, **times}], figure)
+    dar_goodput.FAILURE.plot([{**first, **common, **times}], figure)
     assert sum(len(part.axes) for part in figure.subfigs) == 2
 
 
 def test_links_of_a_leaf_that_lost_one_may_carry_an_even_share():
     topology = build("clos:n=8,r=8,m=8")
     leaf, spine = topology.servers, topology.servers + 8
-    most = dar_failure.flows_of_links(topology, 1, {(leaf, spine), (spine, leaf)})
+    most = dar_goodput.flows_of_links(topology, 1, {(leaf, spine), (spine, leaf)})
     assert most[leaf, spine + 1] == most[spine + 1, leaf] == 2
     assert most[leaf + 1, spine + 1] == 1
 
@@ -122,7 +122,7 @@ def test_links_of_a_leaf_that_lost_one_may_carry_an_even_share():
 @pytest.mark.kernel
 @pytest.mark.parametrize("scheme", ["dar", "central", "ecmp"])
 def test_a_small_run_of_goodput(scheme):
-    run = one(dar_goodput, scheme=scheme, warm_up_s=1, seconds=1, **SMALL)
+    run = one(dar_goodput.GOODPUT, scheme=scheme, warm_up_s=1, seconds=1, **SMALL)
     result = dar_goodput.measure(run)
     assert 0 < result.figures["slowest_fraction"] <= result.figures["goodput_fraction"] <= 1.05
     assert (result.figures["requests"] is None) == (scheme != "dar")
@@ -133,8 +133,8 @@ def test_a_small_run_of_goodput(scheme):
 
 @pytest.mark.kernel
 def test_a_small_run_of_failure():
-    figures = dar_failure.measure(
-        one(dar_failure, failure="spine", before_s=1, after_s=2, **SMALL)
+    figures = dar_goodput.measure_failure(
+        one(dar_goodput.FAILURE, failure="spine", before_s=1, after_s=2, **SMALL)
     ).figures
     assert figures["most_flows"] <= 2
     assert figures["replaced"] >= figures["flows_hit"] > 0

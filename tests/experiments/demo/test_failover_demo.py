@@ -8,7 +8,7 @@ from weft.daemons.core import registry
 from weft.experiments.demo.failover_demo import links, survivors, through, watch
 from weft.experiments.engines.reachability import NOTICE_S
 from weft.testbed.linux import clock
-from weft.testbed.traffic.stream import Arrivals
+from weft.testbed.traffic.tcp import Arrivals
 from weft.topologies import build
 
 

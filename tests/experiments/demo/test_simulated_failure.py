@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from weft.experiments.demo import simulated_failure
+from weft.experiments.demo import one_failure
 from weft.experiments.demo.one_failure import EXPERIMENT
 from weft.experiments.runner.definition import Row
 from weft.experiments.runner.rows import unexplained
@@ -54,10 +54,10 @@ def test_goodput_and_stall_are_those_of_the_samples() -> None:
     times_s = np.arange(1.0, 11.0)
     steps = [100, 100, 100, 0, 0, 0, 100, 100, 100, 100]
     progress = FlowProgress(times_s, np.cumsum(steps).reshape(-1, 1))
-    assert simulated_failure.goodput_bps(progress, 1, 3) == 800
-    assert simulated_failure.goodput_bps(progress, 3, 6) == 0
-    assert simulated_failure.stall_s(progress, 1, 10) == 4
-    assert simulated_failure.stall_s(progress, 3.5, 5.5) == 2
+    assert one_failure.goodput_bps(progress, 1, 3) == 800
+    assert one_failure.goodput_bps(progress, 3, 6) == 0
+    assert one_failure.stall_s(progress, 1, 10) == 4
+    assert one_failure.stall_s(progress, 3.5, 5.5) == 2
 
 
 @pytest.mark.parametrize(

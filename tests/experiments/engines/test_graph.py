@@ -18,8 +18,16 @@ from weft.experiments.engines.pairs import ONE_TO_ALL, Pairs, pair, pairs
 from weft.experiments.engines.wiring import by_arrays
 from weft.topologies import build
 from weft.topologies.core.failures import random_links
-from weft.topologies.recursive.ccrdn import BETA_DCELL, DCELL, FICONN, Ccrdn, common_level
-from weft.topologies.recursive.connection_rule import RULES, add, by_permutation
+from weft.topologies.recursive.ccrdn import (
+    BETA_DCELL,
+    DCELL,
+    FICONN,
+    RULES,
+    Ccrdn,
+    add,
+    by_permutation,
+    common_level,
+)
 
 SMALL = ["dcell:n=3,k=2", "beta-dcell:n=3,k=2", "ficonn:n=4,k=2", "ficonn:n=4,k=3"]
 SCHEMES = ["dr", "pr-gpe", "pr-gpi", "pr-gp0"]

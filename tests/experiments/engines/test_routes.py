@@ -9,7 +9,7 @@ import pytest
 from weft.daemons.dfr.routing import Dfr
 from weft.daemons.proxy import routing as proxy
 from weft.daemons.routing.path_tables import tabulate
-from weft.daemons.routing.scope import dead_channels
+from weft.daemons.routing.shortest import dead_channels
 from weft.daemons.simulator.simulator import Simulator
 from weft.experiments.engines.graph import graph
 from weft.experiments.engines.loops import Faults

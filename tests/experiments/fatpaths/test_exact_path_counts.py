@@ -14,7 +14,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from weft.experiments.fatpaths import path_diversity
+from weft.experiments.fatpaths import router_graph
 from weft.experiments.fatpaths.router_graph import RouterGraph
 from weft.topologies import build
 
@@ -40,7 +40,7 @@ def graphs(spec: str) -> tuple[RouterGraph, nx.Graph]:
 
 
 def sample_pairs(graph: RouterGraph, count: int = 25) -> list[tuple[int, int]]:
-    pairs = path_diversity.random_pairs(graph, count, np.random.default_rng(1))
+    pairs = router_graph.random_pairs(graph, count, np.random.default_rng(1))
     return [(int(a), int(b)) for a, b in pairs]
 
 
@@ -82,7 +82,7 @@ def least_cut(paths: list[Path], most: int) -> int:
 def test_the_greedy_count_is_nearly_the_exact_one_of_short_paths(spec: str) -> None:
     graph, plain = graphs(spec)
     hops, pairs = graph.diameter + 1, sample_pairs(graph)
-    greedy = path_diversity.cdp(graph, np.array(pairs), hops).values
+    greedy = router_graph.cdp(graph, np.array(pairs), hops).values
     paths = [short_paths(plain, a, b, hops) for a, b in pairs]
     exact = np.array([most_disjoint(of_pair) for of_pair in paths])
     cuts = np.array(

@@ -5,10 +5,10 @@ import pytest
 from matplotlib.figure import Figure
 
 from weft.experiments.fatpaths import (
+    failover,
     fatpaths_feedback,
-    fatpaths_tail,
     fatpaths_vs_fattree,
-    ndp_failover,
+    layer_density,
 )
 from weft.experiments.fatpaths.flow_times import ended_summary
 from weft.experiments.runner.definition import Run
@@ -82,13 +82,13 @@ def test_further_columns_are_those_of_long_flows_alone():
 
 def test_the_tail_is_the_time_that_one_flow_of_a_thousand_exceeds():
     times = np.arange(1.0, 4001.0)
-    (value,) = fatpaths_tail.extreme(times).values()
+    (value,) = layer_density.extreme(times).values()
     assert (times > value).sum() == 4
-    assert fatpaths_tail.extreme(times[:0]) == {"long_p999_ms": None}
+    assert layer_density.extreme(times[:0]) == {"long_p999_ms": None}
 
 
 def test_ecmp_has_no_cell_for_layers():
-    runs = fatpaths_tail.EXPERIMENT.runs(seeds=1)
+    runs = layer_density.TAIL.runs(seeds=1)
     assert [run.parameters["routing"] for run in runs].count("ecmp") == 1
     assert len(runs) == 1 + 2 * 4 + 4
 
@@ -164,7 +164,7 @@ def test_flows_pass_failed_links_sooner_if_switches_route_around_them():
     rows = []
     cases = (("0", "0"), *(("0.1", known_us) for known_us in ("0", "100", "1000", "10000000")))
     for failed_fraction, known_us in cases:
-        (run,) = ndp_failover.EXPERIMENT.runs(
+        (run,) = failover.PACKETS.runs(
             {
                 "topology": "slimfly:q=3,p=3",
                 "routing": "ecmp",
@@ -174,7 +174,7 @@ def test_flows_pass_failed_links_sooner_if_switches_route_around_them():
             },
             seeds=1,
         )
-        figures = ndp_failover.measure(run).figures
+        figures = failover.measure(run).figures
         rows.append({**run.parameters, **figures, "seed": 0, "engine": "packet", "clock": None})
     none, silent, soon, late, after_end = rows
     assert after_end == {**silent, "known_us": 10_000_000}
@@ -182,7 +182,7 @@ def test_flows_pass_failed_links_sooner_if_switches_route_around_them():
     assert silent["unfinished"] > 0
     assert 0 < soon["timeouts"] <= late["timeouts"] < silent["timeouts"]
     assert none["long_ended_mean_ms"] < soon["long_ended_mean_ms"] < late["long_ended_mean_ms"]
-    ndp_failover.EXPERIMENT.plot(rows, Figure())
+    failover.PACKETS.plot(rows, Figure())
 
 
 @pytest.mark.slow

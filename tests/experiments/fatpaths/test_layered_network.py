@@ -10,7 +10,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from weft.experiments.fatpaths import (
-    fatpaths_failover,
+    failover,
     fatpaths_fct,
     fatpaths_stencil,
     flow_times,
@@ -27,11 +27,11 @@ EXPERIMENTS = (fatpaths_fct, fatpaths_stencil, flowlet_gaps)
 
 def first_run(experiment, **instead):
     """A run of `experiment` in real time with the first value of everything else."""
-    first = {key: values[0] for key, values in experiment.EXPERIMENT.sweep.items()}
-    name, engine = experiment.EXPERIMENT.name, experiment.EXPERIMENT.engines[0]
+    first = {key: values[0] for key, values in experiment.sweep.items()}
+    name, engine = experiment.name, experiment.engines[0]
     return Run(
         experiment=name,
-        version=experiment.EXPERIMENT.version,
+        version=experiment.version,
         parameters={**first, "delay_us": 0, **instead},
         seed=0,
         engine=engine,
@@ -41,7 +41,7 @@ def first_run(experiment, **instead):
 @pytest.mark.parametrize(("failure", "silent"), [("link", False), ("silent-link", True)])
 def test_links_fail_at_half_of_the_time(failure, silent):
     run = first_run(
-        fatpaths_failover, topology="slimfly:q=3,p=1", failure=failure, failed_fraction=0.1
+        failover.LINUX, topology="slimfly:q=3,p=1", failure=failure, failed_fraction=0.1
     )
     failed = []
     network = SimpleNamespace(
@@ -54,8 +54,8 @@ def test_links_fail_at_half_of_the_time(failure, silent):
     assert all("h" not in name for name, _ in failed)
     assert {kind for _, kind in failed} == {silent}
     assert len(failed) == round(0.1 * int((run.topology.level > 0).sum()))
-    assert not layered_network.failing(first_run(fatpaths_failover), network)
-    assert not layered_network.failing(first_run(fatpaths_fct), network)
+    assert not layered_network.failing(first_run(failover.LINUX), network)
+    assert not layered_network.failing(first_run(fatpaths_fct.EXPERIMENT), network)
 
 
 def test_flow_sizes_are_twenty_steps_of_the_web_search_distribution():
@@ -108,25 +108,25 @@ def test_a_run_decides_the_layers_and_the_marks():
         ("ecmp", 0): "ecmp",
     }
     for (scheme, ecn), spec in cases.items():
-        run = replace(first_run(fatpaths_fct, scheme=scheme, ecn_packets=ecn), seed=2)
+        run = replace(first_run(fatpaths_fct.EXPERIMENT, scheme=scheme, ecn_packets=ecn), seed=2)
         assert layered_network.scheme_of(run) == spec
 
 
 def test_times_and_rates_go_by_the_longest_frame():
-    run = first_run(fatpaths_fct, frame_bytes=9000, rate_mbps=10_000)
+    run = first_run(fatpaths_fct.EXPERIMENT, frame_bytes=9000, rate_mbps=10_000)
     assert layered_network.packet_time_us(run.parameters) == 7.2
     assert layered_network.payload_bps(run) == pytest.approx(1e10 * 8934 / 9000)
-    old = {**first_run(fatpaths_fct).parameters}
+    old = {**first_run(fatpaths_fct.EXPERIMENT).parameters}
     del old["frame_bytes"]
     assert layered_network.packet_time_us(old) == 12.112
 
 
 def test_the_mapping_places_hosts_alike_for_every_scheme():
-    linear = layered_network.pairs_of(first_run(fatpaths_fct), 200)
+    linear = layered_network.pairs_of(first_run(fatpaths_fct.EXPERIMENT), 200)
     assert linear == [(host, (host + 100) % 200) for host in range(200)]
-    placed = layered_network.pairs_of(first_run(fatpaths_fct, mapping="random"), 200)
+    placed = layered_network.pairs_of(first_run(fatpaths_fct.EXPERIMENT, mapping="random"), 200)
     assert placed == layered_network.pairs_of(
-        first_run(fatpaths_fct, mapping="random", scheme="letflow"), 200
+        first_run(fatpaths_fct.EXPERIMENT, mapping="random", scheme="letflow"), 200
     )
     assert sorted(src for src, _ in placed) == sorted(dst for _, dst in placed) == list(range(200))
     back = dict(placed)
@@ -146,7 +146,7 @@ def test_what_cannot_be_run_is_refused_in_one_line(wrong, said):
     with pytest.raises(ValueError, match=said) as raised:  # noqa: PT012
         for key, value in wrong.items():
             fatpaths_fct.EXPERIMENT.axes[key].parameter.read("fatpaths_fct", key, str(value))
-        layered_network.check(first_run(fatpaths_fct, **wrong))
+        layered_network.check(first_run(fatpaths_fct.EXPERIMENT, **wrong))
     assert "\n" not in str(raised.value)
 
 
@@ -162,7 +162,7 @@ def test_every_scheme_of_the_sweep_can_be_run():
     for experiment in EXPERIMENTS:
         for scheme in experiment.EXPERIMENT.sweep["scheme"]:
             experiment.EXPERIMENT.axes["scheme"].parameter.read("it", "scheme", str(scheme))
-            layered_network.check(first_run(experiment, scheme=scheme))
+            layered_network.check(first_run(experiment.EXPERIMENT, scheme=scheme))
 
 
 def test_long_flows_that_begin_in_the_second_half_are_told_apart_and_what_tcp_knew_of_each():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from weft.experiments.fatpaths import ndp_incast, ndp_load, transports
+from weft.experiments.fatpaths import ndp_baselines, transports
 from weft.experiments.fatpaths.transports import Load
 from weft.experiments.report import figures
 from weft.testbed.packets.transport import transport
@@ -83,12 +83,12 @@ def test_what_does_not_go_together_is_refused_in_one_line():
     ):
         values = {"transport": "ndp", "traffic": "permutation", **parameters}
         with pytest.raises(ValueError, match=why):
-            ndp_incast.EXPERIMENT.runs(values, engines=["packet"])
+            ndp_baselines.INCAST.runs(values, engines=["packet"])
 
 
 def test_incast_on_wires_is_near_the_ideal_and_drawn(tmp_path):
     rows = rows_of(
-        ndp_incast.EXPERIMENT,
+        ndp_baselines.INCAST,
         topology="star:n=17",
         transport="ndp",
         traffic="incast:senders=4,incast:senders=16,permutation",
@@ -106,7 +106,7 @@ def test_incast_on_wires_is_near_the_ideal_and_drawn(tmp_path):
         "last_ratio": 5.0,
     }
     with figures.new() as figure:
-        ndp_incast.EXPERIMENT.plot(
+        ndp_baselines.INCAST.plot(
             [*rows, tcp, {**tcp, "fidelity": "FAIL", "last_ratio": None}], figure
         )
         drawn = [line.get_label() for line in figure.axes[0].get_lines()]
@@ -116,7 +116,7 @@ def test_incast_on_wires_is_near_the_ideal_and_drawn(tmp_path):
 
 def test_few_headers_are_lost_and_asked_after():
     (row,) = rows_of(
-        ndp_incast.EXPERIMENT,
+        ndp_baselines.INCAST,
         topology="star:n=17",
         transport="ndp",
         traffic="incast:senders=16",
@@ -127,7 +127,7 @@ def test_few_headers_are_lost_and_asked_after():
 
 
 def test_flows_have_as_many_packets_and_as_much_load_as_the_papers():
-    (run,) = ndp_load.EXPERIMENT.runs(
+    (run,) = ndp_baselines.LOAD.runs(
         {
             "topology": "star:n=60",
             "transport": "ndp",
@@ -138,20 +138,20 @@ def test_flows_have_as_many_packets_and_as_much_load_as_the_papers():
         seeds=1,
         engines=["packet"],
     )
-    assert ndp_load.load_fraction(run) == pytest.approx(0.2)
-    wanted = ndp_load.loads(run)
+    assert ndp_baselines.load_fraction(run) == pytest.approx(0.2)
+    wanted = ndp_baselines.flows_of(run)
     sizes = np.array([load.size_bytes for load in wanted])
     packets = -(-sizes // 1450)
     assert packets.max() == 223  # 2 MB in packets of 9000 bytes
     assert (sizes + 64 * packets).sum() * 8 / (60 * 60 * 5 * Mbps) == pytest.approx(0.2, rel=0.06)
     with pytest.raises(ValueError, match="lambda_per_s must be"):
-        ndp_load.EXPERIMENT.runs({"lambda_per_s": "1250"})
+        ndp_baselines.LOAD.runs({"lambda_per_s": "1250"})
 
 
 @pytest.mark.slow
 def test_more_flows_are_slower_on_wires_and_drawn(tmp_path):
     rows = rows_of(
-        ndp_load.EXPERIMENT,
+        ndp_baselines.LOAD,
         topology="star:n=12",
         transport="ndp",
         lambda_per_s="50,700",
@@ -164,7 +164,7 @@ def test_more_flows_are_slower_on_wires_and_drawn(tmp_path):
     assert few["short_normalised_mean"] < many["short_normalised_mean"]
     assert len(many["long_times_ms"]) > len(few["long_times_ms"]) > 0
     with figures.new() as figure:
-        ndp_load.EXPERIMENT.plot(rows, figure)
+        ndp_baselines.LOAD.plot(rows, figure)
         figures.save(figure, tmp_path / "figure.png")
         assert all(axes.get_lines() for axes in figure.axes)
 
@@ -178,7 +178,7 @@ def test_incast_on_the_kernel_by_both_transports():
         "rate_mbps": "50",
     }
     ndp, tcp = rows_of(
-        ndp_incast.EXPERIMENT, engine="kernel", transport="ndp,tcp:control=reno", **parameters
+        ndp_baselines.INCAST, engine="kernel", transport="ndp,tcp:control=reno", **parameters
     )
     assert ndp["undelivered"] == tcp["undelivered"] == 0
     assert ndp["trimmed_packets"] > 0

@@ -7,7 +7,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from weft.experiments.fatpaths import path_diversity
+from weft.experiments.fatpaths import router_graph
 from weft.experiments.fatpaths.router_graph import UNREACHED, RouterGraph
 from weft.topologies import build
 from weft.topologies.core.failures import fail_links
@@ -108,10 +108,10 @@ def test_paths_of_any_graph_are_those_of_networkx(seed):
             list(zip(graph.distance[src].tolist(), graph.path_count[src].tolist(), strict=True))
             == expected
         )
-    pairs = path_diversity.random_pairs(graph, 60, rng())
+    pairs = router_graph.random_pairs(graph, 60, rng())
     for hops in (1, 2, 3, 5, 8):
         expected = [disjoint(plain, [a], [b], hops) for a, b in pairs.tolist()]
-        assert path_diversity.cdp(graph, pairs, hops).values.tolist() == expected
+        assert router_graph.cdp(graph, pairs, hops).values.tolist() == expected
 
 
 def path_counts(plain, src):
@@ -126,14 +126,14 @@ def path_counts(plain, src):
 def test_disjoint_paths_are_those_of_networkx(spec, extra):
     graph = RouterGraph.of(build(spec))
     plain, hops = networkx_graph(graph), graph.diameter + extra
-    pairs = path_diversity.random_pairs(graph, 60, rng())
+    pairs = router_graph.random_pairs(graph, 60, rng())
     expected = [disjoint(plain, [a], [b], hops) for a, b in pairs.tolist()]
-    assert path_diversity.cdp(graph, pairs, hops).values.tolist() == expected
+    assert router_graph.cdp(graph, pairs, hops).values.tolist() == expected
     if len(graph.endpoints) >= 4:
-        fours = path_diversity.random_fours(graph, 40, rng())
+        fours = router_graph.random_fours(graph, 40, rng())
         assert all(len({*four}) == 4 for four in fours.tolist())
         expected = [interference(plain, four, hops) for four in fours.tolist()]
-        assert path_diversity.interference(graph, fours, hops).values.tolist() == expected
+        assert router_graph.interference(graph, fours, hops).values.tolist() == expected
 
 
 @pytest.mark.parametrize("spec", NETWORKS)
@@ -143,8 +143,8 @@ def test_disjoint_paths_are_bounded_by_flows(spec):
     links."""
     graph = RouterGraph.of(build(spec))
     plain = networkx_graph(graph)
-    pairs = path_diversity.random_pairs(graph, 40, rng())
-    counts = path_diversity.disjoint_paths(graph, pairs[:, :1], pairs[:, 1:], graph.routers)
+    pairs = router_graph.random_pairs(graph, 40, rng())
+    counts = router_graph.disjoint_paths(graph, pairs[:, :1], pairs[:, 1:], graph.routers)
     cuts = np.array([nx.edge_connectivity(plain, a, b) for a, b in pairs.tolist()])
     assert (counts <= cuts).all()
     assert (2 * counts >= cuts).all()
@@ -153,19 +153,19 @@ def test_disjoint_paths_are_bounded_by_flows(spec):
 
 def test_every_path_counts_in_networks_with_known_ones():
     complete = RouterGraph.of(build("complete:n=8,p=1"))
-    pairs = path_diversity.random_pairs(complete, 1000, rng())
+    pairs = router_graph.random_pairs(complete, 1000, rng())
     assert len(pairs) == 56
-    assert set(path_diversity.cdp(complete, pairs, 1).values) == {1}
+    assert set(router_graph.cdp(complete, pairs, 1).values) == {1}
     # the link, and through each other router
-    assert set(path_diversity.cdp(complete, pairs, 2).values) == {7}
+    assert set(router_graph.cdp(complete, pairs, 2).values) == {7}
     # girth 5: neighbours have no other path of 3 links or fewer
     moore = RouterGraph.of(build("slimfly:q=5"))
-    far = moore.distance[tuple(path_diversity.random_pairs(moore, 5000, rng()).T)]
-    counts = path_diversity.cdp(moore, path_diversity.random_pairs(moore, 5000, rng()), 3).values
+    far = moore.distance[tuple(router_graph.random_pairs(moore, 5000, rng()).T)]
+    counts = router_graph.cdp(moore, router_graph.random_pairs(moore, 5000, rng()), 3).values
     assert set(counts[far == 1]) == {1}
     assert set(counts[far == 2]) == {7}
     assert set(
-        path_diversity.minimal_disjoint(moore, path_diversity.random_pairs(moore, 100, rng()))
+        router_graph.minimal_disjoint(moore, router_graph.random_pairs(moore, 100, rng()))
     ) == {1}
 
 
@@ -173,14 +173,14 @@ def test_minimal_disjoint_paths_may_be_fewer_than_shortest_paths():
     graph = RouterGraph.of(build("hyperx:l=3,s=3"))
     opposite = np.array([[0, 13]])  # all three coordinates differ
     assert graph.path_count[0, 13] == 6
-    assert path_diversity.minimal_disjoint(graph, opposite).tolist() == [3]
+    assert router_graph.minimal_disjoint(graph, opposite).tolist() == [3]
 
 
 def test_interference_of_a_clique_is_the_two_links_that_both_would_use():
     """a-d and c-b lead to both targets: c_2 counts a link to b from each of a and c, and through
     each other router."""
     graph = RouterGraph.of(build("complete:n=101,p=1"))
-    sample = path_diversity.interference(graph, path_diversity.random_fours(graph, 50, rng()), 2)
+    sample = router_graph.interference(graph, router_graph.random_fours(graph, 50, rng()), 2)
     assert round(sample.mean_fraction, 2) == 0.02  # FatPaths, table IV
 
 
@@ -188,7 +188,7 @@ def test_total_network_load():
     graph = RouterGraph.of(build("slimfly:q=5"))
     mean = (7 * 1 + 42 * 2) / 49  # a Moore graph: 7 neighbours, all others two links away
     assert graph.mean_distance == pytest.approx(mean)
-    assert path_diversity.total_network_load(graph) == pytest.approx(350 / mean)
+    assert router_graph.total_network_load(graph) == pytest.approx(350 / mean)
     assert graph.diameter == 2
     assert graph.network_radix == 7
 
@@ -216,11 +216,11 @@ def test_collisions_count_flows_of_each_router_pair():
     router_of = np.array([0, 0, 1, 1, 2])
     pairs = [(0, 2), (1, 3), (0, 1), (2, 0), (4, 0), (1, 2)]
     # 0->1 three times; 1->0, 2->0 once
-    assert path_diversity.collisions(pairs, router_of).tolist() == [3, 2, 0, 1]
+    assert router_graph.collisions(pairs, router_of).tolist() == [3, 2, 0, 1]
 
 
 def test_a_sample_says_its_quantiles_as_fractions_of_the_radix():
-    sample = path_diversity.Sample(np.arange(101), 10)
+    sample = router_graph.Sample(np.arange(101), 10)
     assert sample.mean_fraction == 5
     assert sample.quantile_fraction(0.01) == 0.1
     assert sample.quantile_fraction(0.999) == 10

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from quick import EXPERIMENT
 
-from weft.experiments.runner import cluster, definition, virtual_runs
-from weft.experiments.runner.cluster import on_cluster
+from weft.experiments.runner import definition, virtual_runs
+from weft.experiments.runner import sweep as sweeps
 from weft.experiments.runner.definition import Result, find
 from weft.experiments.runner.failures import RunFailure
 from weft.experiments.runner.results import Store
-from weft.experiments.runner.sweep import sweep
+from weft.experiments.runner.sweep import on_cluster, sweep
 from weft.testbed.linux.clock import wait_until
 
 distributed = pytest.importorskip("distributed", reason="no dask.distributed")
@@ -32,10 +32,9 @@ class Watcher:
 
 # What the workers run first: they know the quick experiment beside those of the project.
 SETUP = """
-from weft.experiments.runner import cluster
-from weft.experiments.runner import definition
+from weft.experiments.runner import definition, sweep
 import quick
-cluster.find = lambda name: quick.EXPERIMENT if name == "quick" else definition.find(name)
+sweep.find = lambda name: quick.EXPERIMENT if name == "quick" else definition.find(name)
 """
 
 
@@ -149,16 +148,16 @@ def test_a_virtual_clock_is_one_on_a_worker_too(monkeypatch):
         Result(figures={"lost_pairs": 1}), {"kernel": "weft"}
     )
     monkeypatch.setattr(virtual_runs, "measure", lambda asked, core: asked == run and parameters)
-    answer = cluster.answer(run)
+    answer = sweeps.answer(run)
     assert answer.outcome == parameters.outcome
     assert answer.about["inside"] == {"kernel": "weft"}
 
 
 def test_a_worker_predicts_what_it_has_measured(monkeypatch):
     experiment = replace(EXPERIMENT, predict=lambda run: {"model_bytes": run.integer("size")})
-    monkeypatch.setattr(cluster, "find", lambda name: experiment)
+    monkeypatch.setattr(sweeps, "find", lambda name: experiment)
     (run,) = experiment.runs({"size": "3", "scheme": "dr"}, seeds=1)
-    figures = cluster.answer(run).outcome.figures
+    figures = sweeps.answer(run).outcome.figures
     assert [*figures] == ["area_bytes", "delays_us", "right", "model_bytes"]
     assert (figures["area_bytes"], figures["model_bytes"]) == (9, 3)
 
@@ -171,7 +170,7 @@ def test_another_version_of_the_experiment_is_refused(address):
 
 
 def test_no_scheduler_no_workers_and_no_dask_are_said_in_one_line(tmp_path, monkeypatch):
-    monkeypatch.setattr("weft.experiments.runner.cluster.CONNECT_S", 0.3)
+    monkeypatch.setattr("weft.experiments.runner.sweep.CONNECT_S", 0.3)
     with pytest.raises(OSError, match=r"127\.0\.0\.1:9"):
         next(on_cluster("tcp://127.0.0.1:9", EXPERIMENT.runs()))
     with (
@@ -190,11 +189,11 @@ def test_no_scheduler_no_workers_and_no_dask_are_said_in_one_line(tmp_path, monk
 
 
 def test_dask_is_not_imported_unless_it_is_asked_for():
-    runner = "weft.experiments.runner.sweep, weft.experiments.runner.cluster"
-    modules = f"import sys, weft.experiments.cli.run_commands, {runner}; print(*sys.modules)"
+    runner = "weft.experiments.cli.run_commands, weft.experiments.runner.sweep"
+    modules = f"import sys, {runner}; print(*sys.modules)"
     command = [sys.executable, "-c", modules]
     loaded = subprocess.run(
         command, cwd=HERE.parents[2], capture_output=True, text=True, check=True
     ).stdout.split()
-    assert "weft.experiments.runner.cluster" in loaded
+    assert "weft.experiments.runner.sweep" in loaded
     assert not {"distributed", "dask", "numba"} & set(loaded)

@@ -25,8 +25,8 @@ from weft.testbed.data_plane.plane_program import CANDIDATES, GROUP, READERS
 from weft.testbed.linux import libbpf, netlink, netns
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.linux.interface import IFINFO, IFLA_MTU
+from weft.testbed.measure.kernel_counters import PortCounterReader
 from weft.testbed.measure.ping import ping
-from weft.testbed.measure.port_counters import PortCounterReader
 from weft.testbed.measure.traceroute import trace
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.plan.network_plan import mac

@@ -22,7 +22,7 @@ from tests.testbed.data_plane.test_data_plane import (
 from tests.testbed.network.test_control_queue import counters, sender
 from weft.daemons.core import registry
 from weft.daemons.core.actions import FiveTuple, SetFlowPort
-from weft.daemons.core.capabilities import FlowPlacement
+from weft.daemons.core.contract import FlowPlacement
 from weft.daemons.routing import selection
 from weft.testbed.data_plane import plane_program
 from weft.testbed.data_plane.capabilities import LinuxFlowPlacements

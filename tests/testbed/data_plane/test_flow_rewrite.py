@@ -13,8 +13,8 @@ from itertools import pairwise
 import pytest
 
 from weft.daemons.core.actions import FiveTuple, SetFlowRewrite
-from weft.daemons.routing import dr, first_octets
-from weft.daemons.routing.scope import dead_channels
+from weft.daemons.routing import dr, route_addresses
+from weft.daemons.routing.shortest import dead_channels
 from weft.daemons.tar import routing as tar
 from weft.daemons.tar.flows import ACTIVE_S
 from weft.testbed.data_plane import flow_rewrite, transit_rewrite
@@ -126,10 +126,11 @@ def tables(network):
             node: port for port, nodes in net.topology.neighbours(server).items() for node in nodes
         }
         routes = [
-            (first_octets.prefix(own, 64), hop) for own, hop in dr.prefix_routes(ccrdn, server)
+            (route_addresses.with_octets(own, 64), hop)
+            for own, hop in dr.prefix_routes(ccrdn, server)
         ]
         routes += [
-            (first_octets.all_addresses(65 + node), (port, node))
+            (route_addresses.all_addresses(65 + node), (port, node))
             for node, port in neighbours.items()
         ]
         with net.at(server) as routes_socket:

@@ -14,7 +14,7 @@ import pytest
 from weft.daemons.core.actions import SetPrefixRewrite
 from weft.daemons.dfr import routing as dfr
 from weft.daemons.dfr.routing import Dfr
-from weft.daemons.routing.scope import dead_channels
+from weft.daemons.routing.shortest import dead_channels
 from weft.testbed.data_plane import prefix_rewrite
 from weft.testbed.data_plane.transit_rewrite import TransitRewriting
 from weft.testbed.linux import netlink, netns, nft

@@ -12,7 +12,7 @@ import pytest
 from weft.daemons.core.actions import SetSourceRewrite
 from weft.daemons.core.contract import Refused
 from weft.daemons.proxy import routing as proxy
-from weft.daemons.routing import proxy_addresses
+from weft.daemons.routing import route_addresses
 from weft.testbed.data_plane import source_rewrite
 from weft.testbed.linux import fib, netlink, netns, nft
 from weft.testbed.linux.clock import wait_until
@@ -37,12 +37,12 @@ def steered_net(network):
                 routes.request(
                     [
                         route(net, server, prefix, hop)
-                        for prefix, hop in proxy_addresses.prefix_routes(ccrdn, server)
+                        for prefix, hop in route_addresses.prefix_routes(ccrdn, server)
                     ]
                 )
                 with netns.inside(net.netns(server)):
                     kept = stack.enter_context(closing(netlink.Socket()))
-                    ways = proxy_addresses.ways(ccrdn)
+                    ways = route_addresses.ways(ccrdn)
                     rewriting = source_rewrite.SourceRewriting(
                         net.plan.address(server), ways, kept, {}
                     )
@@ -59,9 +59,9 @@ def route(net, server, prefix, hop):
 
 def steer_by(net, src, dst, copy):
     network = net.topology.naming.network
-    p = proxy_addresses.number(network, proxy.parting(network.t, src, dst).level, copy)
+    p = route_addresses.number(network, proxy.parting(network.t, src, dst).level, copy)
     address = net.topology.naming.address(dst)
-    return SetSourceRewrite(address, proxy_addresses.address(address, p))
+    return SetSourceRewrite(address, route_addresses.address(address, p))
 
 
 def the_path(net, src, dst):

@@ -20,7 +20,7 @@ from weft.daemons.transport import packets
 from weft.testbed.data_plane.data_plane import DataPlane, check_trims
 from weft.testbed.linux import libbpf, netlink, netns, tc
 from weft.testbed.linux.clock import wait_until
-from weft.testbed.measure.port_counters import PortCounterReader, PortCounters
+from weft.testbed.measure.kernel_counters import PortCounterReader, PortCounters
 from weft.testbed.network import impair, read_back
 from weft.testbed.network.network import RunningNetwork
 from weft.topologies import build

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from weft.testbed.linux import ethtool
+from weft.testbed.linux import interface
 
 NAMES = ["tx-checksum-ipv4", *[f"feature-{i}" for i in range(40)], "rx-gro", "tx-gso-list"]
 BUNDLING = {NAMES.index("rx-gro"), NAMES.index("tx-gso-list")}
@@ -28,21 +28,21 @@ class Device:
         (command,) = struct.unpack("=I", ctypes.string_at(address, 4))
         self.requests.append(command)
         answer = {
-            ethtool.GSSET_INFO: self.count,
-            ethtool.GSTRINGS: self.names,
-            ethtool.SFEATURES: self.turn_off,
-            ethtool.GFEATURES: self.features,
+            interface.GSSET_INFO: self.count,
+            interface.GSTRINGS: self.names,
+            interface.SFEATURES: self.turn_off,
+            interface.GFEATURES: self.features,
         }[command](address)
         ctypes.memmove(address, answer, len(answer))
 
     def count(self, address: int) -> bytes:
         command, _, sets, _ = struct.unpack("=IIQI", ctypes.string_at(address, 20))
-        assert sets == 1 << ethtool.ETH_SS_FEATURES
+        assert sets == 1 << interface.ETH_SS_FEATURES
         return struct.pack("=IIQI", command, 0, sets, len(NAMES))
 
     def names(self, address: int) -> bytes:
         header = ctypes.string_at(address, 12)
-        assert struct.unpack("=III", header)[1:] == (ethtool.ETH_SS_FEATURES, len(NAMES))
+        assert struct.unpack("=III", header)[1:] == (interface.ETH_SS_FEATURES, len(NAMES))
         return header + b"".join(struct.pack("32s", name.encode()) for name in NAMES)
 
     def turn_off(self, address: int) -> bytes:
@@ -63,27 +63,27 @@ class Device:
 
 
 @pytest.fixture
-def offloads(monkeypatch: pytest.MonkeyPatch) -> ethtool.Offloads:
-    monkeypatch.setattr(ethtool.Offloads, "known", None)
-    return ethtool.Offloads()
+def offloads(monkeypatch: pytest.MonkeyPatch) -> interface.Offloads:
+    monkeypatch.setattr(interface.Offloads, "known", None)
+    return interface.Offloads()
 
 
 def test_features_that_bundle_packets_are_turned_off_and_no_others(
-    monkeypatch: pytest.MonkeyPatch, offloads: ethtool.Offloads
+    monkeypatch: pytest.MonkeyPatch, offloads: interface.Offloads
 ) -> None:
     device = Device()
-    monkeypatch.setattr(ethtool.fcntl, "ioctl", device.ioctl)
+    monkeypatch.setattr(interface.fcntl, "ioctl", device.ioctl)
     offloads.turn_off("d0")
     assert set(range(len(NAMES))) - device.active == BUNDLING
     offloads.turn_off("d0")  # the kernel's names are read once
-    assert device.requests.count(ethtool.GSTRINGS) == 1
-    assert device.requests.count(ethtool.SFEATURES) == 2
+    assert device.requests.count(interface.GSTRINGS) == 1
+    assert device.requests.count(interface.SFEATURES) == 2
 
 
 def test_a_feature_that_stays_on_is_an_error(
-    monkeypatch: pytest.MonkeyPatch, offloads: ethtool.Offloads
+    monkeypatch: pytest.MonkeyPatch, offloads: interface.Offloads
 ) -> None:
     device = Device(fixed=frozenset({NAMES.index("rx-gro")}))
-    monkeypatch.setattr(ethtool.fcntl, "ioctl", device.ioctl)
+    monkeypatch.setattr(interface.fcntl, "ioctl", device.ioctl)
     with pytest.raises(OSError, match="ethtool d0: offloads 0x200 of block 1 stay on"):
         offloads.turn_off("d0")

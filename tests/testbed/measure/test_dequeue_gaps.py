@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from weft.testbed.linux import clock, netns, tc, tc_filters
 from weft.testbed.measure import queues
+from weft.testbed.measure.kernel_counters import PortCounterReader
 from weft.testbed.measure.ping import ping
-from weft.testbed.measure.port_counters import PortCounterReader
 from weft.testbed.measure.queues import BUCKETS, BUCKETS_PER_1, GapMonitor, Gaps, merge_ports
 from weft.testbed.runs.network_handle import all_pairs
 from weft.testbed.traffic.iperf import IperfSpec, iperf

@@ -14,7 +14,7 @@ import pytest
 from weft.testbed.linux import clock, netns
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.linux.libbpf import BpfError
-from weft.testbed.measure import fidelity, host_load, queues
+from weft.testbed.measure import fidelity, kernel_counters, queues
 from weft.testbed.measure.fidelity import (
     FAIL,
     PASS,
@@ -28,7 +28,7 @@ from weft.testbed.measure.fidelity import (
     gap_verdict,
     judged,
 )
-from weft.testbed.measure.port_counters import PortCounters, Snapshot
+from weft.testbed.measure.kernel_counters import PortCounters, Snapshot
 from weft.testbed.measure.queues import BUCKETS, BUCKETS_PER_1, Gaps
 from weft.testbed.node_daemon.counters import CounterRow
 from weft.testbed.traffic.iperf import IperfSpec, iperf
@@ -135,10 +135,10 @@ def test_a_process_that_waits_for_a_processor_shows_an_overloaded_machine(networ
     net = network("star:n=2", LINK)
     monkeypatch.setattr(fidelity, "WAIT_MS", (-1.0, 1e9))
     with Fidelity(net) as watching:
-        before = host_load.waits(os.getpid())
+        before = kernel_counters.waits(os.getpid())
         wait_until(
             "this process has had another turn",
-            lambda: host_load.waits(os.getpid()).turns > before.turns,
+            lambda: kernel_counters.waits(os.getpid()).turns > before.turns,
         )
     assert watching.report.overload
     assert watching.report.overload.verdict == WARN
@@ -161,7 +161,7 @@ class Instruments:
             identity=SimpleNamespace(id="one", directory=Path("/of/one")),
             ifindex=lambda node, port: 100 * node + port,
         )
-        self.load = host_load.HostLoad(5.0, 0, 0.0, 0.0, 7, 100, {})
+        self.load = kernel_counters.HostLoad(5.0, 0, 0.0, 0.0, 7, 100, {})
         row = CounterRow(
             **dict.fromkeys([field.name for field in fields(CounterRow)], 0) | {"lateness": ()}
         )
@@ -175,7 +175,7 @@ class Instruments:
         monkeypatch.setattr(fidelity, "PortCounterReader", lambda net: nullcontext(self))
         monkeypatch.setattr(fidelity, "GapMonitor", lambda net: nullcontext(self))
         monkeypatch.setattr(fidelity, "DaemonCounters", lambda path: Rows(self.rows))
-        monkeypatch.setattr(fidelity.host_load, "read", lambda processes: self.load)
+        monkeypatch.setattr(fidelity.kernel_counters, "host_load", lambda processes: self.load)
         monkeypatch.setattr(
             fidelity.daemon_files, "holder", lambda directory, name: self.holders.get(name)
         )
@@ -190,8 +190,11 @@ class Instruments:
         return self.gaps
 
     def pass_time(self):
-        waits = {THIS: host_load.Waits(10_000_000, 10), "daemon h0": host_load.Waits(9_000_000, 9)}
-        self.load = host_load.HostLoad(15.0, 5_000_000, 20.0, 0.1, 7, 150, waits)
+        waits = {
+            THIS: kernel_counters.Waits(10_000_000, 10),
+            "daemon h0": kernel_counters.Waits(9_000_000, 9),
+        }
+        self.load = kernel_counters.HostLoad(15.0, 5_000_000, 20.0, 0.1, 7, 150, waits)
         self.rows = {node: replace(row, ticks=150) for node, row in self.rows.items()}
 
     def change_row(self, node, **changed):
@@ -218,7 +221,10 @@ def fail_a_link(it):
 
 
 def shorten_turns(it):
-    waits = {THIS: host_load.Waits(30_000_000, 10), "daemon h1": host_load.Waits(110_000_000, 10)}
+    waits = {
+        THIS: kernel_counters.Waits(30_000_000, 10),
+        "daemon h1": kernel_counters.Waits(110_000_000, 10),
+    }
     it.load = replace(it.load, waits=waits)
 
 

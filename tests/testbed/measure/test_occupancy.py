@@ -9,7 +9,7 @@ import pytest
 
 from weft.testbed.linux import clock, netns
 from weft.testbed.linux.clock import wait_until
-from weft.testbed.measure.port_counters import PortCounterReader
+from weft.testbed.measure.kernel_counters import PortCounterReader
 from weft.testbed.measure.queues import Occupancies, Occupancy, merge_queues
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.plan.network_plan import mac

@@ -7,8 +7,8 @@ import pytest
 
 from weft.testbed.linux import clock, netns
 from weft.testbed.linux.clock import wait_until
+from weft.testbed.measure.kernel_counters import PortCounterReader, PortCounters
 from weft.testbed.measure.ping import ping
-from weft.testbed.measure.port_counters import PortCounterReader, PortCounters
 from weft.testbed.runs.network_handle import all_pairs, device
 from weft.topologies.core.link import LinkSpec, kbps
 

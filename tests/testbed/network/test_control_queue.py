@@ -8,7 +8,7 @@ import pytest
 from weft.testbed.linux import netns, tc, tc_filters
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.measure import queues
-from weft.testbed.measure.port_counters import PortCounterReader, PortCounters
+from weft.testbed.measure.kernel_counters import PortCounterReader, PortCounters
 from weft.testbed.measure.queues import GapMonitor
 from weft.testbed.runs.network_handle import device, ports
 from weft.topologies.core.link import LinkSpec, Mbps, kbps

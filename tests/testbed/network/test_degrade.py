@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from weft.testbed.linux import netns, tc
-from weft.testbed.measure.port_counters import PortCounterReader
+from weft.testbed.measure.kernel_counters import PortCounterReader
 from weft.testbed.network.impair import one_at_a_time, set_rate
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.plan.network_plan import mac

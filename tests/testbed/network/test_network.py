@@ -13,7 +13,7 @@ from weft.testbed.linux import clock, live_port, netlink, netns, tc
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.linux.interface import interfaces
 from weft.testbed.machine import doctor
-from weft.testbed.measure.port_counters import PortCounterReader
+from weft.testbed.measure.kernel_counters import PortCounterReader
 from weft.testbed.network import bring_up, clean, impair, read_back
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.network.read_back import Mismatch

@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 from weft.testbed.linux import netns
-from weft.testbed.measure.port_counters import PortCounterReader
+from weft.testbed.measure.kernel_counters import PortCounterReader
 from weft.testbed.network.network import RunningNetwork
 from weft.topologies.core.link import LinkSpec, Mbps
 

@@ -12,8 +12,8 @@ import pytest
 
 from weft.testbed.linux import netns
 from weft.testbed.linux.clock import wait_until
+from weft.testbed.measure.kernel_counters import PortCounterReader, PortCounters
 from weft.testbed.measure.ping import ping
-from weft.testbed.measure.port_counters import PortCounterReader, PortCounters
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.observe.port_reader import LEAST, SELDOM, PortReader, PortReading
 from weft.testbed.plan.network_plan import mac

@@ -23,7 +23,7 @@ from tests.daemons.core import drawn_messages as drawn
 from weft.daemons.core import wire
 from weft.daemons.core.actions import FiveTuple
 from weft.daemons.core.message_registry import FORMATS, SEAL_BYTES, dissect
-from weft.daemons.dar import messages as dar
+from weft.daemons.dar import daemon as dar
 from weft.testbed.observe.pcapng import OUTBOUND, Files
 from weft.testbed.observe.scapy_layers import ENTRIES, LAYERS, Seal, Weft
 

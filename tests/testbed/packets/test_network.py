@@ -20,17 +20,16 @@ from weft.daemons.core import registry
 from weft.daemons.core.scheme import SelectionRule
 from weft.daemons.fatpaths import layers
 from weft.daemons.load_balancing.scheme import ChoiceRule
-from weft.daemons.transport.parameters import LayerChoice, Parameters, timeout_ns
-from weft.daemons.transport.results import EndpointCounters
+from weft.daemons.transport.endpoint import EndpointCounters, LayerChoice, Parameters, timeout_ns
 from weft.testbed.packets import network as packets
 from weft.testbed.packets.network import HASH, SPRAY, NextHops, PacketLink, PacketNetwork
 from weft.testbed.packets.switching import Switching
 from weft.testbed.traffic import ndp_library
 from weft.topologies import build
 from weft.topologies.core import failures
-from weft.topologies.core.seeded import SplitMix64
 from weft.topologies.core.topology import Topology
 from weft.topologies.core.user_graph import topology_of
+from weft.topologies.low_diameter.random_graphs import SplitMix64
 
 RATE_BPS = 10**10
 NETWORKS = ("star:n=9", "fattree:k=4", "slimfly:q=3,p=2", "jellyfish:n=12,r=4,p=2,seed=1")
@@ -267,7 +266,7 @@ def test_switches_choose_ports_by_the_rules_of_the_data_plane(
 @given(data=st.data())
 @pytest.mark.parametrize("kind", DETOURS)
 def test_switches_choose_detours_as_python_does(compiled: Path, kind: str, data) -> None:
-    """Compare Valiant and UGAL of select.h with detours.py, packet by packet."""
+    """Compare Valiant and UGAL of select.h with path_shares.py, packet by packet."""
     spec = data.draw(st.sampled_from(LOW_DIAMETER))
     hosts = st.integers(0, build(spec).servers - 1)
     message = st.tuples(st.integers(0, 20_000), hosts, hosts, st.integers(1, 90_000))

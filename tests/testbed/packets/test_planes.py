@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.daemons.transport import python_network, trimming_queue
 from tests.testbed.packets.test_network import PORT_COUNTERS, RATE_BPS, Outcome, SplitMixFraction
 from weft import simulate
-from weft.daemons.transport.parameters import Backoff, LayerChoice, Parameters, timeout_ns
+from weft.daemons.transport.endpoint import Backoff, LayerChoice, Parameters, timeout_ns
 from weft.testbed.packets import network as packets
 from weft.testbed.packets.network import HASH, SPRAY, PacketLink, PacketNetwork
 from weft.testbed.packets.simulation import Fault

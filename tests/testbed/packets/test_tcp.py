@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.daemons.fatpaths.layer_choice import Choice, Start
 from weft.daemons.fatpaths import layers
 from weft.daemons.fatpaths.scheme import BY_CUT, Trigger
-from weft.daemons.transport.results import Delivered
+from weft.daemons.transport.endpoint import Delivered
 from weft.testbed.packets import network as packets
 from weft.testbed.packets.network import (
     CLASSIC_ECN,

@@ -3,7 +3,7 @@
 import pytest
 
 from weft.daemons.core import registry
-from weft.daemons.core.capabilities import FlowRewrite
+from weft.daemons.core.contract import FlowRewrite
 from weft.daemons.fatpaths.scheme import Trigger
 from weft.testbed.plan import plane_selection
 from weft.testbed.plan.plane_selection import check_scheme, has_daemons, is_static, planes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from weft.testbed.schedules.schedule import Kind, Operation, Schedule
+from weft.testbed.schedules.goal import Kind, Operation, Schedule
 
 
 @st.composite

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from weft.testbed.schedules import collectives
 from weft.testbed.schedules.collectives import ALGORITHMS, collective
-from weft.testbed.schedules.schedule import (
+from weft.testbed.schedules.goal import (
     Kind,
     Operation,
     OperationId,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.testbed.schedules.drawn import schedules
 from weft.testbed.schedules import goal
 from weft.testbed.schedules.collectives import ALGORITHMS, collective
-from weft.testbed.schedules.schedule import Kind, Operation, Schedule
+from weft.testbed.schedules.goal import Kind, Operation, Schedule
 
 TRAINING_STEP = Path(__file__).with_name("training_step.goal")
 

@@ -16,8 +16,7 @@ from weft.testbed.packets.network import (
     shortest,
 )
 from weft.testbed.schedules.collectives import collective
-from weft.testbed.schedules.task_graph import Progress, TaskGraph
-from weft.testbed.schedules.task_replay import replay_packets
+from weft.testbed.schedules.tasks import Progress, TaskGraph, replay_packets
 from weft.topologies import build
 from weft.topologies.core.placement import place_ranks
 

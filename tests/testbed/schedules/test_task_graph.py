@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tests.testbed.schedules.drawn import schedules
 from weft.testbed.schedules import goal
-from weft.testbed.schedules.schedule import Kind, OperationId, Schedule, ScheduleError, matched
-from weft.testbed.schedules.task_graph import NEVER, Progress, TaskGraph
+from weft.testbed.schedules.goal import Kind, OperationId, Schedule, ScheduleError, matched
+from weft.testbed.schedules.tasks import NEVER, Progress, TaskGraph
 
 TRAINING_STEP = Path(__file__).with_name("training_step.goal")
 

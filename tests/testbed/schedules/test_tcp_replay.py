@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from weft.testbed.schedules import goal, task_replay
+from weft.testbed.schedules import goal, tasks
 from weft.testbed.schedules.collectives import collective
-from weft.testbed.schedules.task_graph import NEVER, TaskGraph
+from weft.testbed.schedules.tasks import NEVER, TaskGraph
 
 
 @pytest.fixture
@@ -25,8 +25,8 @@ def loopback(monkeypatch):
         receiver.setblocking(False)
         return sender, receiver
 
-    monkeypatch.setattr(task_replay, "connect", connect)
-    monkeypatch.setattr(task_replay, "require_rate", lambda net, what: None)
+    monkeypatch.setattr(tasks, "connect", connect)
+    monkeypatch.setattr(tasks, "require_rate", lambda net, what: None)
     return SimpleNamespace(topology=SimpleNamespace(nodes=8))
 
 
@@ -35,7 +35,7 @@ def test_a_ring_ends_with_every_byte_in_the_order_of_its_steps(loopback, size_by
     """The longer one is more than the kernel takes of a message at once."""
     graph = TaskGraph(collective("all-reduce", "ring", 4, size_bytes), range(4), 2)
     left = []
-    replay = task_replay.TcpReplay(loopback, "cubic")
+    replay = tasks.TcpReplay(loopback, "cubic")
     progress = replay.run(graph, 60.0, lambda: left.append(replay._progress.left))
     assert progress.left == 0
     assert left[-1] == 0 < left[0]
@@ -70,7 +70,7 @@ e requires d
 }
 """
     graph = TaskGraph(goal.parsed(text), range(2))
-    progress = task_replay.TcpReplay(loopback, "cubic").run(graph, 1.5, lambda: None)
+    progress = tasks.TcpReplay(loopback, "cubic").run(graph, 1.5, lambda: None)
     ends = {
         task.operation: end_ns
         for task, end_ns in zip(graph.tasks, progress.end_ns, strict=True)
@@ -84,9 +84,9 @@ e requires d
 
 @pytest.mark.parametrize("again", [(), (3,), (1, 0, 6)])
 def test_segments_sent_again_are_added_up_over_connections(monkeypatch, again):
-    replay = task_replay.TcpReplay(None, "cubic")
+    replay = tasks.TcpReplay(None, "cubic")
     replay._connections = {(0, n): SimpleNamespace(sender=n) for n in range(len(again))}
     monkeypatch.setattr(
-        task_replay, "tcp_info", lambda sender: SimpleNamespace(retransmissions=again[sender])
+        tasks, "tcp_info", lambda sender: SimpleNamespace(retransmissions=again[sender])
     )
     assert replay.repeated_packets() == sum(again)

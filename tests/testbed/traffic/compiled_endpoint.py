@@ -7,9 +7,8 @@ from ctypes import POINTER, byref
 from pathlib import Path
 
 from tests.daemons.transport.endpoint import Transmission
+from weft.daemons.transport.endpoint import Delivered, EndpointCounters, Finished, Parameters
 from weft.daemons.transport.packets import TransportPacket
-from weft.daemons.transport.parameters import Parameters
-from weft.daemons.transport.results import Delivered, EndpointCounters, Finished
 from weft.testbed.traffic.ndp_library import (
     NEVER,
     PATH,

@@ -16,7 +16,7 @@ from tests import optional_parts
 from tests.optional_parts import with_and_without
 from weft.experiments.cli.cli import main
 from weft.testbed.linux.clock import wait_until
-from weft.testbed.measure.port_counters import PortCounterReader
+from weft.testbed.measure.kernel_counters import PortCounterReader
 from weft.testbed.network import clean
 from weft.testbed.runs import run
 from weft.testbed.traffic import mpi

@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import pytest
 
+from weft.daemons.transport.endpoint import Parameters
 from weft.daemons.transport.packets import Ack, Data, encode
-from weft.daemons.transport.parameters import Parameters
 from weft.testbed.data_plane.data_plane import DataPlane
 from weft.testbed.linux import netns
-from weft.testbed.measure.port_counters import PortCounterReader
+from weft.testbed.measure.kernel_counters import PortCounterReader
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.traffic import ndp
 from weft.testbed.traffic.ndp import NdpMessage

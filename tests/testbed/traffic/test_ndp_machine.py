@@ -19,6 +19,13 @@ from tests.daemons.transport import trimming_queue
 from tests.daemons.transport.endpoint import Endpoint
 from tests.daemons.transport.python_network import TransportNetwork, Trouble, spray_routing
 from tests.testbed.traffic.compiled_endpoint import CompiledEndpoint
+from weft.daemons.transport.endpoint import (
+    MOST_INCOMING_OF_PEER,
+    Backoff,
+    LayerChoice,
+    Parameters,
+    timeout_ns,
+)
 from weft.daemons.transport.packets import (
     HEADER,
     Ack,
@@ -28,13 +35,6 @@ from weft.daemons.transport.packets import (
     Pull,
     decode,
     encode,
-)
-from weft.daemons.transport.parameters import (
-    MOST_INCOMING_OF_PEER,
-    Backoff,
-    LayerChoice,
-    Parameters,
-    timeout_ns,
 )
 from weft.testbed.packets.network import (
     CWiring,
@@ -304,7 +304,7 @@ MEMORY = """
 from ctypes import byref
 from weft.daemons.transport.packets import Data
 from tests.testbed.traffic.compiled_endpoint import CompiledEndpoint
-from weft.daemons.transport.parameters import Parameters
+from weft.daemons.transport.endpoint import Parameters
 
 def kib():
     return int(next(line for line in open("/proc/self/status") if line.startswith("VmRSS")).split()[1])

@@ -4,7 +4,7 @@ from array import array
 import pytest
 
 from weft.testbed.linux.clock import wait_until
-from weft.testbed.traffic.stream import Arrivals, Stream
+from weft.testbed.traffic.tcp import Arrivals, Stream
 
 SOME = Arrivals(array("d", [1.0, 1.1, 1.5, 1.9, 2.5]), array("q", [10, 20, 30, 40, 50]))
 

@@ -18,8 +18,8 @@ from contextlib import suppress
 
 from weft.testbed.linux import clock, interface, netlink, tc, tc_filters
 from weft.testbed.linux.interface import NamedDevice
-from weft.testbed.measure import port_counters
-from weft.testbed.measure.port_counters import PortCounters
+from weft.testbed.measure import kernel_counters
+from weft.testbed.measure.kernel_counters import PortCounters
 from weft.testbed.measure.reference_packets import ETHERTYPE, SO_RCVBUFFORCE, SO_SNDBUFFORCE, STAMP
 from weft.topologies.core.link import LinkSpec
 
@@ -48,7 +48,7 @@ def messages(
 def counters(requests: netlink.Socket, device: NamedDevice) -> PortCounters:
     """Return the counters of a device without those of its link."""
     no_link = (0,) * 8
-    return port_counters._port(port_counters._disciplines(requests)[device.ifindex], no_link)
+    return kernel_counters._port(kernel_counters._disciplines(requests)[device.ifindex], no_link)
 
 
 def main(kind: str, settings: dict) -> None:

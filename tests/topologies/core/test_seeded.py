@@ -3,7 +3,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from weft.topologies.core.seeded import SplitMix64
+from weft.topologies.low_diameter.random_graphs import SplitMix64
 
 
 def test_the_published_numbers():

@@ -3,7 +3,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from weft.topologies.low_diameter.finite_field import field, prime_power
+from weft.topologies.low_diameter.diameter_two import field, prime_power
 
 POWERS = {
     2: (2, 1),

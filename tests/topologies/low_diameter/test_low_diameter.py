@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from weft.topologies import build, canonical
-from weft.topologies.core.seeded import SplitMix64
-from weft.topologies.low_diameter.jellyfish import regular
+from weft.topologies.low_diameter.random_graphs import SplitMix64, regular
 
 
 def routers(topology, levels=None):

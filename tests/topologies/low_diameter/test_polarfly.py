@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from weft.topologies import build
-from weft.topologies.low_diameter.finite_field import field
+from weft.topologies.low_diameter.diameter_two import field
 
 ORDERS = [2, 3, 4, 5, 7, 8, 9, 11, 13]
 

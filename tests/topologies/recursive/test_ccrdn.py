@@ -7,7 +7,7 @@ import networkx as nx
 import pytest
 
 from weft.topologies import build
-from weft.topologies.recursive import generalized as generalized
+from weft.topologies.recursive import dcell as dcell
 from weft.topologies.recursive.ccrdn import (
     BETA_DCELL,
     DCELL,
@@ -45,7 +45,7 @@ def spec(rule, n, k):
 @cache
 def gamma(t):
     """(copy, server, far copy, far server) of every server, as the rule is written in
-    generalized.py."""
+    dcell.py."""
     odd = [(a, b, (a + b) % (t + 1), b - 1) for a in range(t + 1) for b in range(1, t, 2)]
     return odd + [
         (a, b, (a - (b + 1)) % (t + 1), b + 1) for a in range(t + 1) for b in range(0, t, 2)

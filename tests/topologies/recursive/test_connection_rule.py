@@ -5,9 +5,10 @@ import random
 import pytest
 
 from weft.topologies import build, family
-from weft.topologies.recursive import connection_rule, generalized
-from weft.topologies.recursive.ccrdn import FAMILY, Ccrdn
-from weft.topologies.recursive.connection_rule import (
+from weft.topologies.recursive import ccrdn, dcell
+from weft.topologies.recursive.ccrdn import (
+    FAMILY,
+    Ccrdn,
     ConnectionRule,
     by_permutation,
     require_matching,
@@ -17,13 +18,13 @@ from weft.topologies.recursive.connection_rule import (
 @pytest.fixture
 def add_family(monkeypatch):
     """Adds a family for the time of a test; gives it."""
-    monkeypatch.setattr(connection_rule, "RULES", dict(connection_rule.RULES))
-    monkeypatch.setattr(generalized, "FAMILIES", dict(generalized.FAMILIES))
+    monkeypatch.setattr(ccrdn, "RULES", dict(ccrdn.RULES))
+    monkeypatch.setattr(dcell, "FAMILIES", dict(dcell.FAMILIES))
     before = set(FAMILY)
 
     def add(name, rule):
-        monkeypatch.setitem(generalized.FAMILY_MODULES, name, "recursive.generalized")
-        family = generalized.add(generalized.family(name, rule, summary="a test's", source="none"))
+        monkeypatch.setitem(dcell.FAMILY_MODULES, name, "recursive.dcell")
+        family = dcell.add(dcell.family(name, rule, summary="a test's", source="none"))
         require_matching.cache_clear()
         return family
 
@@ -110,9 +111,7 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match=r"no permutation of 0 \.\. 2"):
         by_permutation({3: [0, 1, 1]})
     with pytest.raises(ValueError, match="dcell: there is such a family"):
-        generalized.family(
-            "dcell", ConnectionRule(backwards, backwards_far_copy), summary="", source=""
-        )
+        dcell.family("dcell", ConnectionRule(backwards, backwards_far_copy), summary="", source="")
 
 
 def test_the_families_can_be_listed_and_are_checked_at_any_size():

@@ -9,7 +9,7 @@ import pytest
 
 from weft.daemons.core import registry
 from weft.daemons.routing import candidates
-from weft.experiments.cli.network_description import diameter_hops
+from weft.experiments.cli.graph_commands import diameter_hops
 from weft.topologies import build
 
 SIZES = [(2, 1), (2, 2), (2, 3), (2, 4), (3, 1), (3, 2), (3, 3), (4, 1), (4, 2), (5, 2), (6, 1)]

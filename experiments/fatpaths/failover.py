@@ -1,8 +1,13 @@
-"""Completion times with the purified transport when links fail while flows run.
+"""Completion times when links fail while flows run: FatPaths, section V-G.
 
-FatPaths, section V-G, on simulated networks; fatpaths_failover has TCP on Linux.  Links fail at
-three quarters of the time, so that half of the counted flows begin before.  They lose all packets
-from then on.  Once all switches know, each layer goes on over live links as on Linux
+TCP's flows run on Linux (fatpaths_failover).  Links fail at half of the time: announced, so that
+both ends lose their carriers, or silently, so that daemons notice missing hellos.  A flow over
+layers leaves a dead path when TCP cuts its window; under ECMP only daemons move it.  Conditions
+are else those of fatpaths_fct.
+
+Flows of the purified transport run on simulated networks (ndp_failover).  Links fail at three
+quarters of the time, so that half of the counted flows begin before.  They lose all packets from
+then on.  Once all switches know, each layer goes on over live links as on Linux
 (daemons/fatpaths/live_layers.py), and minimal paths avoid dead ones.  Conditions are else those of
 fatpaths_vs_fattree.
 """
@@ -13,11 +18,46 @@ from dataclasses import replace
 
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.fatpaths import fatpaths_feedback, fatpaths_vs_fattree
+from weft.experiments.fatpaths.fatpaths_fct import EXPERIMENT as FCT
+from weft.experiments.fatpaths.fatpaths_fct import RANDOM, looks
 from weft.experiments.fatpaths.fatpaths_feedback import EXPERIMENT as FEEDBACK
 from weft.experiments.fatpaths.fatpaths_feedback import PLOT
+from weft.experiments.report.panels import Bars
 from weft.experiments.runner.definition import Result, Run
-from weft.experiments.runner.parameters import Integer, swept
+from weft.experiments.runner.parameters import Integer, Word, swept
 from weft.topologies.core import failures
+
+FCT_AXES = FCT.axes
+LINUX = replace(
+    FCT,
+    name="fatpaths_failover",
+    question="How long do TCP's flows take over FatPaths' layers when links fail, announced or "
+    "silently, beside ECMP?",
+    source="FatPaths, section V-G",
+    axes={
+        **FCT_AXES,
+        "topology": FCT_AXES["topology"].over("slimfly:q=5,p=2"),
+        "scheme": FCT_AXES["scheme"].over("ecmp", RANDOM),
+        "mapping": FCT_AXES["mapping"].over("linear"),
+        "pattern": FCT_AXES["pattern"].over("permutation"),
+        "seconds": FCT_AXES["seconds"].over(0.3),
+        "failed_fraction": common.FAILED_FRACTION.over(0.05),
+        "failure": Word(
+            meaning="how links fail: not at all, with their carriers, or losing packets silently",
+            words=("none", "link", "silent-link"),
+        ).over("none", "link", "silent-link"),
+    },
+    version=1,
+    seeds=3,
+    takes_s=None,
+    plot=Bars(
+        columns={"warm_long_mean_ms": "long flows after the failure, mean (ms)"},
+        strokes={"warm_long_mean_ms": {"warm_long_p99_ms": "99th percentile (ms)"}},
+        facet=("topology", "failed_fraction", "failure"),
+        looks=looks,
+    ),
+)
+
 
 FAILED_AT = 3 / 4  # of the time in which flows begin
 
@@ -41,7 +81,7 @@ def is_compared(run: Run) -> bool:
 
 
 AXES = FEEDBACK.axes
-EXPERIMENT = replace(
+PACKETS = replace(
     FEEDBACK,
     name="ndp_failover",
     question="How long do flows of the purified transport take when links fail while they run?",

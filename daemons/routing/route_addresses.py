@@ -1,9 +1,12 @@
-"""Addresses that name the proxy of a packet, so that servers on its path need no state.
+"""Addresses whose first octet carries routing state: PR's proxy, DFR's state, TAR's next hop.
 
-A server has its address 10.x.y.z, and one more for each copy of each level that may be a proxy: 64
-+ p in place of 10.  p is 0 for no proxy (DR); the copies of level 1, of level 2 and so on are
-numbered from 1.  In DCell_{1,4}, whose copies are 0 .. 4, a packet for 10.0.1.3 by way of copy 2
-carries the address 67.0.1.3.
+A server has its address 10.x.y.z, and one more for each other first octet in use, from 64 to 191
+without the loopback's 127.  The other three octets are always the same.
+
+PR's name the proxy of a packet, so that servers on its path need no state.  A server has one for
+each copy of each level that may be a proxy: 64 + p in place of 10.  p is 0 for no proxy (DR); the
+copies of level 1, of level 2 and so on are numbered from 1.  In DCell_{1,4}, whose copies are 0 ..
+4, a packet for 10.0.1.3 by way of copy 2 carries the address 67.0.1.3.
 
 Servers forward such an address by prefixes alone.  For copy c of level h, a server outside c uses
 
@@ -17,10 +20,35 @@ paper leaves open how packets of a flow stay on the chosen path.
 from __future__ import annotations
 
 from weft.daemons.core.actions import Hop
-from weft.daemons.routing import dr, first_octets
-from weft.daemons.routing.first_octets import BELOW_LOOPBACK, LABEL
+from weft.daemons.routing import dr
 from weft.topologies.core.address import SERVER_BLOCK, Prefix
 from weft.topologies.recursive.ccrdn import Ccrdn, common_level
+
+LABEL = 0xFFFFFF  # mask of the octets that all addresses of a server share
+FIRST, LOOPBACK, LAST = 64, 127, 191
+COUNT = LAST - FIRST  # number of first octets
+BELOW_LOOPBACK = LOOPBACK - FIRST  # number of those below 127: number i is FIRST + i
+
+
+def first_octet(number: int) -> int:
+    """Return the first octet with number `number`, 0 <= number < COUNT."""
+    return FIRST + number + (FIRST + number >= LOOPBACK)
+
+
+def with_octet(address: int, octet: int) -> int:
+    """Return `address` with another first octet."""
+    return octet << 24 | address & LABEL
+
+
+def with_octets(own: Prefix, octet: int) -> Prefix:
+    """Return the prefix of the servers of `own` with another first octet."""
+    return Prefix(with_octet(own.network, octet), own.length)
+
+
+def all_addresses(octet: int) -> Prefix:
+    """Return the prefix of all addresses that begin with `octet`."""
+    return Prefix(octet << 24, 8)
+
 
 DIRECT = 0
 
@@ -54,7 +82,7 @@ def proxy(network: Ccrdn, p: int) -> tuple[int, int]:
 
 def address(server: int, p: int) -> int:
     """Return the address that a packet for the address `server` carries by way of `p`."""
-    return first_octets.with_octet(server, first_octets.first_octet(p))
+    return with_octet(server, first_octet(p))
 
 
 def server_address(steered: int) -> int:

@@ -1,4 +1,15 @@
-"""Dragonfly: groups of routers, any two groups joined once (Kim et al., ISCA 2008).
+"""Networks of cliques of routers: the complete graph (FatPaths, appendix A-G), HyperX, Dragonfly.
+
+HyperX: s routers in each of l dimensions, all joined along rows (Ahn et al., SC 2009).
+
+This is the regular one, a Hamming graph: s^l routers with k' = l (s - 1).  Each has p hosts, k' / l
+= s - 1 unless p is given (FatPaths, appendix A-E).
+
+The digits of a router's number in base s are its coordinates, the first dimension's being the last
+digit.  A link along dimension d has level d; those of the first dimension are local, the others
+global.
+
+Dragonfly: groups of routers, any two groups joined once (Kim et al., ISCA 2008).
 
 A group has `a` routers with h global links each, so that there are g = a h + 1 groups of a routers.
 The balanced one has a = 2p and h = p for p hosts of a router (FatPaths, appendix A-B), which is the
@@ -27,7 +38,44 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def build(parameters: Mapping[str, int]) -> Topology:
+def complete(parameters: Mapping[str, int]) -> Topology:
+    """Return n routers, any two joined, p hosts each."""
+    import numpy as np
+
+    n, p = parameters["n"], parameters["p"]
+    require_routers("complete", n, p, n * (n - 1) // 2)
+    edges = np.stack(np.triu_indices(n, 1), axis=1)
+    return wired("complete", parameters, routers=n, hosts=p, levels=[edges])
+
+
+def hyperx(parameters: Mapping[str, int]) -> Topology:
+    """Return the regular HyperX of l dimensions and s routers in each."""
+    import numpy as np
+
+    l, s = parameters["l"], parameters["s"]  # noqa: E741, the paper's letter
+    routers, hosts = s**l, parameters["p"]
+    require_routers("hyperx", routers, hosts, routers * l * (s - 1) // 2)
+    number = np.arange(routers)
+    levels = []
+    for dimension in range(l):
+        step = s**dimension
+        digit = number // step % s
+        other = np.arange(s)
+        far = number[:, None] + (other - digit[:, None]) * step
+        ends = np.stack([np.broadcast_to(number[:, None], far.shape), far], axis=-1)
+        levels.append(ends[number[:, None] < far])
+    roles = ("host", "local", *["global"] * (l - 1))
+    return wired(
+        "hyperx",
+        {"l": l, "s": s, "p": hosts},
+        routers=routers,
+        hosts=hosts,
+        levels=levels,
+        roles=roles,
+    )
+
+
+def dragonfly(parameters: Mapping[str, int]) -> Topology:
     """Return the largest Dragonfly of these groups."""
     import numpy as np
 
@@ -72,6 +120,30 @@ def palm_tree(a: int, h: int) -> NDArray[np.int64]:
 
 
 FAMILIES = {
+    "complete": Family(
+        name="complete",
+        summary="n routers, any two joined, with p hosts each",
+        source="FatPaths, appendix A-G",
+        example="complete:n=5,p=4",
+        parameters={
+            "n": IntegerParameter("routers", 2),
+            "p": IntegerParameter("hosts of a router", 1),
+        },
+        build=complete,
+    ),
+    "hyperx": Family(
+        name="hyperx",
+        summary="an array of l dimensions and s routers in each, all joined along every row",
+        source="Ahn et al., SC 2009; FatPaths, appendix A-E",
+        example="hyperx:l=2,s=4,p=3",
+        parameters={
+            "l": IntegerParameter("dimensions", 1, 16),
+            "s": IntegerParameter("routers in each dimension", 2),
+            "p": IntegerParameter("hosts of a router, s - 1 by default", 1, optional=True),
+        },
+        build=hyperx,
+        derived=lambda values: {"p": values["s"] - 1},
+    ),
     "dragonfly": Family(
         name="dragonfly",
         summary="groups of a routers, all joined within, with h links each to other groups: "
@@ -88,6 +160,6 @@ FAMILIES = {
                 "arrangement of links between groups, 0: consecutive, 1: palm-tree", 0, 1, default=0
             ),
         },
-        build=build,
+        build=dragonfly,
     ),
 }

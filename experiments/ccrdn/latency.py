@@ -1,21 +1,34 @@
-"""Latency of a packet in an idle network on this kernel, beside CCRDN's model.
+"""Latency of a packet in an idle network: CCRDN, sections 6.6 and 7.4, table 2.
 
-CCRDN, sections 6.6 and 7.4: each hop costs the protocol stack L_s, propagation L_p, the
-transmission of a full frame L_d and its share of the search for the route L_r; the latency is mean
-hops times their sum.  As in the paper they are measured by ping.  L_s is the round trip to oneself.
-L_p is half the round trip to another server of the same switch less L_s; both are empty packets.
-L_d is the extra time of a full frame.  L_r is the CPU time of a daemon's functions for the path of
-a flow, divided by its hops.
+Each hop costs the protocol stack, propagation, the transmission of a full frame, and its share of
+the search for the route; the latency is mean hops times that.  The search is measured here: CPU
+time of a core per flow, divided by its hops.  The rest is `costs`:
+
+    paper    the paper's, measured by ping between two of its servers
+    kernel   a straight line through the times of a full frame between namespaces of one Linux,
+             whose links have no rate (the experiment proxy_latency fits yours)
+    us:once=0,hop=70   numbers; `once` is spent at the ends of the route
+
+code=compiled times the graph engine's machine code, which records every link of the route;
+code=python what a daemon runs when it chooses, and forwarding by DR at each hop.
+
+proxy_latency measures the parts by ping on this kernel, as the paper does: the protocol stack L_s,
+propagation L_p, the transmission of a full frame L_d and the share of the search L_r.  L_s is the
+round trip to oneself.  L_p is half the round trip to another server of the same switch less L_s;
+both are empty packets.  L_d is the extra time of a full frame.  L_r is the CPU time of a daemon's
+functions for the path of a flow, divided by its hops.
 
 Ours: links have no rate by default, so this is the kernel's own time.  Under the virtual clock the
-kernel takes no time and links need a rate; the model alone is then checked.  An empty packet has 32
-bytes, four of them payload.  Forwarding a packet is less work than a whole stack, and a daemon's
-search delays no packet: so the pings are also fitted by a base and a slope.  One pair pings at a
-time.  PR's sources may probe `questions_per_s` paths, more than by default, to find paths first.
+kernel takes no time and links need a rate; the model alone is then checked.  An empty packet has
+32 bytes, four of them payload.  Forwarding a packet is less work than a whole stack, and a
+daemon's search delays no packet: so the pings are also fitted by a base and a slope.  One pair
+pings at a time.  PR's sources may probe `questions_per_s` paths, more than by default, to find
+paths first.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -28,21 +41,149 @@ from weft.daemons.core import registry
 from weft.daemons.proxy.routing import parting, route, search, shortest_first
 from weft.daemons.routing import dr, shortest
 from weft.daemons.routing.path_tables import tabulate
-from weft.experiments.ccrdn import columns
+from weft.experiments.ccrdn.recursive import ROUTES, TOPOLOGY, check, policy_of, routed, uniform
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines import reachability
-from weft.experiments.engines.graph import METHODS, policy
+from weft.experiments.engines.graph import METHODS, Graph, graph_of, policy
 from weft.experiments.engines.kernel_run import measured
+from weft.experiments.engines.pairs import Pairs, pair
 from weft.experiments.engines.routes import EVERYWHERE, Pair, asking, lengths, some_pairs
 from weft.experiments.report.claims import Sweep
 from weft.experiments.report.panels import Bars, Curves, Stack, exploded
 from weft.experiments.runner.definition import Experiment, Result, Row, Run
-from weft.experiments.runner.parameters import Integer
+from weft.experiments.runner.parameters import Integer, Spec, Word
 from weft.testbed.linux import clock
 from weft.testbed.measure import ping
 from weft.testbed.network.network import RunningNetwork
+from weft.topologies.core.grammar import parse
 from weft.topologies.core.link import LinkSpec, Mbps
 from weft.topologies.core.topology import Topology
+
+CODES = {"compiled": 500_000, "python": 2_000}  # timed flows; the paper times half a million
+EXAMPLE = "us:once=0,hop=70"
+ROUNDS = 3  # the fastest one counts
+
+COSTS_US = {
+    "paper": {"once": 0.0, "hop": 10.0 + 22.0 + 38.0},  # stack, propagation, transmission: 7.4
+    # proxy_latency on dcell:n=4,k=1, Linux 6.18 on two shared cores
+    "kernel": {"once": 6.8, "hop": 1.2},
+}
+
+
+def costs_of(costs: str) -> dict[str, float]:
+    """Return the costs of a route but for the search, in microseconds: `once` and for each `hop`.
+
+    Raises:
+        ValueError: `costs` has neither form.
+    """
+    if costs in COSTS_US:
+        return COSTS_US[costs]
+    name, parts = parse(costs)
+    if name != "us" or parts.keys() != {"once", "hop"}:
+        raise ValueError(
+            f"zero_load_latency: costs must be paper, kernel or {EXAMPLE}, got {costs}"
+        )
+    return {part: cost_us(part, text) for part, text in parts.items()}
+
+
+def cost_us(part: str, text: str) -> float:
+    """Return the number of microseconds `text`; raise ValueError if it is none."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise ValueError(f"zero_load_latency: {part} must be a number of microseconds, got {text}")
+    return value
+
+
+def measure_model(run: Run) -> Result:
+    """Measure the latency of a hop and of a mean route, and the share of the search."""
+    flows = CODES[run.text("code")]
+    mean_hops = routed(run, uniform(run, 500_000)).mean_hops
+    assert mean_hops is not None  # nothing is dead
+    search_s = seconds_compiled if run.text("code") == "compiled" else seconds_python
+    routing_us = 1e6 * search_s(run, uniform(run, flows)) / flows / mean_hops
+    costs = costs_of(run.text("costs"))
+    hop_us = routing_us + costs["hop"]
+    return Result(
+        figures={
+            "mean_hops": mean_hops,
+            "routing_us": routing_us,
+            "hop_us": hop_us,
+            "latency_ms": (costs["once"] + mean_hops * hop_us) / 1000,
+        }
+    )
+
+
+def seconds_compiled(run: Run, pairs: Pairs) -> float:
+    """Return the CPU time (s) that the graph engine takes for `pairs`."""
+    net = Graph(graph_of(run).network, threads=1)
+    tries = policy_of(run)
+    net.route(tries, pairs._replace(total=100), loads=True)  # fills tables and compiles
+    rounds = []
+    for _ in range(ROUNDS):
+        begin_s = clock.cpu_s()
+        net.route(tries, pairs, loads=True)
+        rounds.append(clock.cpu_s() - begin_s)
+    return min(rounds)
+
+
+def seconds_python(run: Run, pairs: Pairs) -> float:
+    """Return the CPU time (s) that the daemons' Python functions take for `pairs`."""
+    network = graph_of(run).network
+    tries = policy_of(run)
+    table = tabulate(network.rule, network.t, min(1, len(network.t) - 1))
+    with np.errstate(over="ignore"):  # of unsigned words
+        ends = [tuple(map(int, pair(pairs, index))) for index in range(pairs.total)]
+    begin_s = clock.cpu_s()
+    for src, dst in ends:
+        proxy = -1
+        if run.text("routing") != "dr":
+            _, proxy = search(table, tries, shortest_first, parting(network.t, src, dst), (), 1, [])
+        route(network.rule, network.t, src, dst, proxy)
+    return clock.cpu_s() - begin_s
+
+
+MODEL = Experiment(
+    name="zero_load_latency",
+    question="How long does a packet take through an idle network?",
+    source="CCRDN, sections 6.6 and 7.4, table 2",
+    engines=("graph",),
+    axes={
+        "topology": TOPOLOGY.over("ficonn:n=10,k=3", "dcell:n=4,k=3", "beta-dcell:n=4,k=3"),
+        "routing": ROUTES.over("dr", "pr-gp0", "pr-gpi", "pr-gpe"),
+        "code": Word(
+            "whose search for a route is timed: the graph engine's, or a daemon's",
+            words=[*CODES],
+        ).over("compiled"),
+        "costs": Spec(
+            "what stack, propagation and transmission cost",
+            form=f"paper, kernel or {EXAMPLE}",
+            check=costs_of,
+        ).over(*COSTS_US),
+        "apply": common.APPLY.over("algorithm"),
+    },
+    columns={
+        "mean_hops": "mean length of a route",
+        "routing_us": "processor time of the search for a route, divided by its hops",
+        "hop_us": "latency of one hop: routing_us and the costs",
+        "latency_ms": "latency of a mean route without load",
+    },
+    timed_columns=("routing_us", "hop_us", "latency_ms"),
+    seeds=1,
+    version=2,
+    takes_s=13,
+    measure=measure_model,
+    plot=Bars(
+        columns={"latency_ms": "latency of a mean route through an idle network (ms)"},
+        by=("routing", "code"),
+        facet=("topology", "costs", "apply"),
+        always=2,
+    ),
+    check=check,
+)
+
 
 EMPTY_BYTES, FULL_BYTES = 4, 1472  # of ICMP payload
 MOST_TRACED = 500  # unordered pairs
@@ -52,7 +193,7 @@ TIMED = 300  # flows whose search is timed
 PARTS = ("stack_us", "propagation_us", "data_us", "routing_us")
 
 
-def measure(run: Run) -> Result:
+def measure_kernel(run: Run) -> Result:
     """Measure round-trip times by hops, the parts of the model, and a line through them."""
     routing = asking(run.text("routing"), run.integer("questions_per_s"))
     return measured(run, lambda net: pings(net, run, routing), routing=routing, link=link(run))
@@ -221,7 +362,7 @@ def line(points: Sequence[tuple[int, float]]) -> tuple[float, float, float]:
     return float(base), float(slope), 1 - residual / variation if variation else 1.0
 
 
-def check(run: Run) -> None:
+def check_kernel(run: Run) -> None:
     """Raise ValueError unless the scheme of `run` suits its network, and hops take time."""
     common.server_centric(run)
     common.check_routing(run)
@@ -233,7 +374,7 @@ def check(run: Run) -> None:
 
 
 SWEEPS = (Sweep("proxy_latency", {"clock": "virtual", "rate_mbps": 100}),)
-EXPERIMENT = Experiment(
+KERNEL = Experiment(
     name="proxy_latency",
     question=(
         "How long does a packet take through an idle network, hop by hop, and does CCRDN's model "
@@ -258,10 +399,29 @@ EXPERIMENT = Experiment(
         "questions_per_s": common.QUESTIONS_PER_S.over(20),
         "processes": common.PROCESSES.over(2),
     },
-    columns=columns.PROXY_LATENCY,
+    columns={
+        "settled": "whether all paths were those of the graph before the measurement",
+        "mean_hops": "mean path, by traceroute",
+        "stack_us": "part of a hop: a ping to oneself",
+        "propagation_us": (
+            "part of a hop: half an empty ping to a server of the same switch, without stack_us"
+        ),
+        "data_us": "part of a hop: the extra time of a full frame",
+        "routing_us": "part of a hop: processor time of the search for a path, divided by its hops",
+        "hop_us": "sum of the parts of a hop",
+        "model_latency_us": "mean_hops times hop_us, the model of section 7.4",
+        "latency_us": "half a round trip of a full frame, measured, mean over pairs",
+        "fitted_base_us": (
+            "where the straight line through the measured latencies begins, at no hops"
+        ),
+        "fitted_hop_us": "slope of the fit: the time of a hop",
+        "fitted_r2": "how well it fits (R^2)",
+        "hops": "list: hops of each ping",
+        "rtts_us": "list: round-trip time of each ping",
+    },
     seeds=1,
     takes_s=130,
-    measure=measure,
+    measure=measure_kernel,
     plot=Stack(
         Curves(
             columns={"rtts_us": "round trip of a full frame (µs)"},
@@ -284,5 +444,5 @@ EXPERIMENT = Experiment(
             },
         ),
     ),
-    check=check,
+    check=check_kernel,
 )

@@ -1,4 +1,7 @@
-"""Tail of TCP's flow times by the number n and the density rho of random layers.
+"""Completion times by the number n and the density rho of random layers.
+
+FatPaths' figure 12 has times of long flows, those of 1 MiB and more.  Conditions are those of
+fatpaths_vs_fattree.
 
 FatPaths' figures 14 to 16 say that layers shorten the tail.  Conditions are those of fatpaths_tcp
 on the paper's network of 10,108 hosts, where a run has some 4,000 long flows: the 99.9th percentile
@@ -16,13 +19,51 @@ import numpy as np
 from weft.experiments.engines.arrays import Floats
 from weft.experiments.fatpaths import fatpaths_vs_fattree
 from weft.experiments.fatpaths.fatpaths_tcp import EXPERIMENT as TCP
+from weft.experiments.fatpaths.fatpaths_vs_fattree import EXPERIMENT as VS_FATTREE
 from weft.experiments.fatpaths.transports import transport_of
 from weft.experiments.report.panels import Curves, relative, select
-from weft.experiments.runner.definition import Row, Run, Table
+from weft.experiments.runner.definition import Row, Run, Table, every_cell
 from weft.experiments.runner.parameters import swept
 from weft.testbed.packets.transport import transport
 
 TIMES = {
+    "long_mean_ms": "(a) long flows, mean (ms)",
+    "long_p99_ms": "(b) 99th percentile (ms)",
+}
+
+
+AXES = VS_FATTREE.axes
+LONG_FLOWS = replace(
+    VS_FATTREE,
+    name="fatpaths_density",
+    question="How do the number and the density of random layers change the times of flows?",
+    source="FatPaths, figure 12",
+    axes=swept(
+        AXES,
+        topology=["slimfly:q=7,p=6", "dragonfly:p=3,palm=0"],
+        routing=["layers"],
+        construction=["random"],
+        mapping=["linear"],
+        layers=[4, 9, 16, 63],
+        rho=[0.4, 0.6, 0.8, 1.0],
+    ),
+    goes_together=every_cell,
+    compared=(),
+    version=1,
+    seeds=3,
+    takes_s=300,
+    plot=Curves(
+        columns=TIMES,
+        x="layers",
+        series="rho",
+        facet=("topology", "mapping", "load_fraction", "seconds", "transport"),
+        always=2,
+        log=("layers", *TIMES),
+    ),
+)
+
+
+TIMES_OVER_ECMP = {
     "long_mean_ms": "(a) long flows over ECMP's, mean",
     "long_p99_ms": "(b) 99th percentile over ECMP's",
     "long_p999_ms": "(c) 99.9th percentile over ECMP's",
@@ -51,10 +92,10 @@ def over_ecmp(table: Table) -> Table:
         start = "random start" if tcp.start == "random" else "layer 0 first"
         way = f"{row['layers']} layers" + (", Reno" if tcp.recovery == "reno" else "")
         marked.append({**row, "recovery": tcp.recovery, "start": start, "way": way})
-    return select(relative(marked, TIMES, {"routing": "ecmp"}, SAME), routing="layers")
+    return select(relative(marked, TIMES_OVER_ECMP, {"routing": "ecmp"}, SAME), routing="layers")
 
 
-EXPERIMENT = replace(
+TAIL = replace(
     TCP,
     name="fatpaths_tail",
     question="Which layers shorten the tail of TCP's flow times?",
@@ -75,7 +116,7 @@ EXPERIMENT = replace(
     takes_s=600,
     measure=partial(fatpaths_vs_fattree.measure, further=extreme),
     plot=Curves(
-        columns=TIMES,
+        columns=TIMES_OVER_ECMP,
         x="rho",
         series="way",
         dash="start",

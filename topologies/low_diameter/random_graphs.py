@@ -1,4 +1,11 @@
-"""Jellyfish: n routers, each joined to r others at random (Singla et al., NSDI 2012).
+"""Jellyfish and Xpander: random networks, named with their seed.
+
+Random numbers are a function of the seed in a network's name.  SplitMix64 (Steele, Lea and Flood,
+OOPSLA 2014) is three lines of integer arithmetic, so the network
+that a spec names is the same on every machine and with every version of every library, which numpy
+does not promise of its generators.
+
+Jellyfish: n routers, each joined to r others at random (Singla et al., NSDI 2012).
 
 Free ports are joined in a random order.  Where that would join a router to itself or to a
 neighbour, the two ports break up a random link instead and are joined to its ends, as Jellyfish
@@ -7,17 +14,87 @@ part of the name, so that a name is one network.
 
 `equivalent` is the Jellyfish with as many routers, links of a router and hosts as another network
 (X-JF in FatPaths, section II-B), and the spec equivalent-jellyfish:seed=1,of=slimfly:q=5 names it.
+
+Xpander: a random lift of the complete graph (Valadarsky et al., CoNEXT 2016).
+
+See FatPaths, appendix A-D, as well.
+
+Each of the r + 1 vertices of the complete graph becomes a metanode of l routers, and each of its
+edges a random matching between the routers of two metanodes, so that every router is joined to one
+router of each other metanode. Drawn again until it is connected.  FatPaths takes l = r = k'.  Each
+router has p hosts, ceil(r/2) unless it is given.
+
+Router number v l + i is router i of metanode v.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, MutableSequence
 from itertools import combinations
+from typing import TYPE_CHECKING, TypeVar
 
 from weft.topologies.core.family import Family, IntegerParameter
-from weft.topologies.core.seeded import SplitMix64
 from weft.topologies.core.topology import Topology
 from weft.topologies.low_diameter.routers import require_routers, wired
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+T = TypeVar("T")
+
+MASK = (1 << 64) - 1
+GAMMA = 0x9E3779B97F4A7C15
+
+
+class SplitMix64:
+    """A stream of 64-bit numbers; equal seeds, from 0 on, give equal streams."""
+
+    def __init__(self, seed: int) -> None:
+        self._state = seed & MASK
+
+    def bits(self) -> int:
+        """Return the next 64 bits."""
+        self._state = z = (self._state + GAMMA) & MASK
+        z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & MASK
+        z = (z ^ z >> 27) * 0x94D049BB133111EB & MASK
+        return z ^ z >> 31
+
+    def below(self, limit: int) -> int:
+        """Draw an integer from 0 .. limit - 1 uniformly; `limit` is at least 1."""
+        # beyond, some numbers would be more likely than others
+        most = (1 << 64) - (1 << 64) % limit
+        while (drawn := self.bits()) >= most:
+            pass
+        return drawn % limit
+
+    def draws(self, limits: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """Return below(limit) for each of `limits`, in order."""
+        import numpy as np
+
+        states = np.uint64(self._state) + np.uint64(GAMMA) * np.arange(
+            1, len(limits) + 1, dtype=np.uint64
+        )
+        z = (states ^ states >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ z >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+        z ^= z >> np.uint64(31)
+        most = MASK - (MASK % limits + 1) % limits  # largest number that below() takes
+        if (z > most).any():
+            return np.array([self.below(int(limit)) for limit in limits], dtype=np.uint64)
+        self._state = (self._state + GAMMA * len(limits)) & MASK
+        return z % limits
+
+    def shuffle(self, items: MutableSequence[T]) -> None:
+        """Shuffle `items` in place, every order equally likely (Fisher and Yates)."""
+        import numpy as np
+
+        limits = np.arange(len(items), 1, -1, dtype=np.uint64)
+        for last, other in zip(
+            range(len(items) - 1, 0, -1), self.draws(limits).tolist(), strict=True
+        ):
+            items[last], items[other] = items[other], items[last]
+
 
 RouterPair = tuple[int, int]
 
@@ -25,7 +102,7 @@ ATTEMPTS = 20  # of networks, until one is connected
 MOST_DRAWS = 100_000  # of links to break up for two ports
 
 
-def build(parameters: Mapping[str, int]) -> Topology:
+def jellyfish(parameters: Mapping[str, int]) -> Topology:
     """Return the Jellyfish of this seed."""
     import numpy as np
 
@@ -144,6 +221,37 @@ def equivalent(topology: Topology, seed: int) -> dict[str, int]:
 
 
 SEED = IntegerParameter("which of the random networks", 0, (1 << 53) - 1)
+
+
+def xpander(parameters: Mapping[str, int]) -> Topology:
+    """Return the Xpander of this seed."""
+    import numpy as np
+
+    r, seed = parameters["r"], parameters["seed"]
+    lift, hosts = parameters["l"], parameters["p"]
+    routers = lift * (r + 1)
+    require_routers("xpander", routers, hosts, routers * r // 2)
+    random = SplitMix64(seed)
+    for _ in range(ATTEMPTS):
+        edges = lifted(r, lift, random)
+        if connected(routers, edges):
+            known = {"r": r, "l": lift, "p": hosts, "seed": seed}
+            return wired("xpander", known, routers=routers, hosts=hosts, levels=[np.array(edges)])
+    raise ValueError(
+        f"xpander: no connected network in {ATTEMPTS} attempts; r = {r} is too small for l = {lift}"
+    )
+
+
+def lifted(r: int, lift: int, random: SplitMix64) -> list[RouterPair]:
+    """Draw the edges of a random lift of the complete graph of r + 1 vertices."""
+    edges = []
+    for u, v in combinations(range(r + 1), 2):
+        order = list(range(lift))
+        random.shuffle(order)
+        edges += [(u * lift + i, v * lift + j) for i, j in enumerate(order)]
+    return edges
+
+
 FAMILIES = {
     "jellyfish": Family(
         name="jellyfish",
@@ -158,6 +266,20 @@ FAMILIES = {
             "p": IntegerParameter("hosts of a router", 1),
             "seed": SEED,
         },
-        build=build,
+        build=jellyfish,
+    ),
+    "xpander": Family(
+        name="xpander",
+        summary="a random l-lift of the complete graph of r + 1 vertices",
+        source="Valadarsky et al., CoNEXT 2016; FatPaths, appendix A-D",
+        example="xpander:r=4,l=4,p=2,seed=1",
+        parameters={
+            "r": IntegerParameter("routers that each is joined to", 1),
+            "l": IntegerParameter("routers of a metanode, r by default", 1, optional=True),
+            "p": IntegerParameter("hosts of a router, half its links by default", 1, optional=True),
+            "seed": SEED,
+        },
+        build=xpander,
+        derived=lambda values: {"l": values["r"], "p": -(-values["r"] // 2)},
     ),
 }
