@@ -9,7 +9,7 @@ from networks import THREE_LEVELS, TWO_LEVELS, dead_links, distances, neighbours
 from weft.daemons.dfr import routing as dfr
 from weft.daemons.dfr.routing import DROP, LEVEL, PROXY, RETRY, Dfr
 from weft.daemons.routing import dr
-from weft.daemons.routing.scope import UNREACHED
+from weft.daemons.routing.shortest import UNREACHED
 from weft.topologies.recursive.ccrdn import DCELL, Ccrdn
 
 NETWORKS = TWO_LEVELS + THREE_LEVELS

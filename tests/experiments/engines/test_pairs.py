@@ -5,7 +5,7 @@ import pytest
 
 from weft.daemons.core.compiled import compiled
 from weft.experiments.engines.pairs import below, pair, pairs, word
-from weft.topologies.core.seeded import GAMMA, SplitMix64
+from weft.topologies.low_diameter.random_graphs import GAMMA, SplitMix64
 
 
 def draw_pairs(spec, servers, seed=0):
