@@ -5,10 +5,10 @@ A block of commands is fenced as `console`; a command begins with $, and with su
 root.  What stands before a block says what becomes of it: `<!-- run -->` and `<!-- run as root -->`
 are run by tests, in the order of the page and in one folder, in which `<!-- file: NAME -->` puts
 the block behind it.  Lines behind a command that is run are its output, in which ... stands for
-any text, and whose numbers may differ by a tenth.  A block of Python before one of text prints that
-text to the letter; `<!-- slow -->` says that it takes many seconds.  Commands of all other blocks, of indented ones
-and within sentences are parsed: options, experiments, parameters, networks and schemes must be
-there.  Those that have --dry-run are run with it.
+any text, and whose numbers may differ by a tenth.  A block of Python before one of text prints
+that text to the letter; `<!-- slow -->` says that it takes many seconds.  Commands of all other
+blocks, of indented ones and within sentences are parsed: options, experiments, parameters, networks
+and schemes must be there.  Those that have --dry-run are run with it.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ import pytest
 from weft.experiments.cli import cli
 
 FILES = {
+    "late.csv": "start_s,src,dst,bytes\n60,h0,h1,1\n",
     "deep.yaml": "[" * 100_000,
     "deep_mapping.yaml": "topology: " + "{a: " * 20_000,
     "indented.yaml": "\n".join(" " * depth + "a:" for depth in range(400)),
@@ -265,6 +266,15 @@ WRONG = [
         "simulate dcell:n=4,k=1 --routing static --daemons",
         "scheme static has no daemons that could be simulated",
     ),
+    ("simulate star:n=2 --detect 1ms", "--detect needs --fail"),
+    ("simulate star:n=2 --silent --fail h0-r0@2ms", "--silent needs --fail and --daemons"),
+    ("simulate star:n=2 --silent --daemons", "--silent needs --fail and --daemons"),
+    ("simulate star:n=2 --bytes 5 --flows x", "--bytes has no effect with --flows"),
+    ("simulate star:n=2 --traffic uniform --flows x", "--traffic has no effect with --flows"),
+    ("simulate star:n=2 --flows late.csv", "late.csv: a flow begins at 60 s, see --timeout-s"),
+    ("simulate star:n=2 --delay 0.5us", "delay: '0.5us' is not a whole number of us"),
+    ("simulate star:n=2 --delay 500ns", "delay: '500ns' is not a whole number of us"),
+    ("simulate star:n=2 --packed 1", "unrecognized arguments: --packed"),
     ("up star:n=2 --rate 5", "rate: '5' has no unit and means 5 bit/s"),
     ("up star:n=2 --rate fast", "rate: 'fast' is not a rate"),
     ("up star:n=2 --delay 1ms", "--delay needs --rate"),
