@@ -401,6 +401,8 @@ def test_the_reference_has_all_that_there_is(reference):
         assert all(line.count("|") - line.count("\\|") >= 4 for line in tables)
     assert all(f"\n### {name}\n" in pages["schemes.md"] for name in registry.schemes())
     assert "## weft describe" in pages["commands.md"]
+    assert "| `window` |" in pages["transports.md"]
+    assert "| `incast:senders=N` |" in pages["transports.md"]
     assert "## hello, type 1" in pages["messages.md"]
     assert "## Bringing networks up" in pages["benches.md"]
     assert pages["security.md"].startswith("# Security")

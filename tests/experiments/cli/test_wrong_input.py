@@ -244,7 +244,7 @@ WRONG = [
     ("run", "the following arguments are required: "),
     ("describe link_los", "no experiment 'link_los', did you mean link_loss?"),
     ("export link_loss --format xml", "no --format 'xml' (there are: csv, json, parquet)"),
-    ("list dcel", "no kind, network or scheme 'dcel', did you mean dcell?"),
+    ("list dcel", "no kind or name 'dcel', did you mean dcell?"),
     ("completion tcsh", "no shell 'tcsh' (there are: bash, fish, zsh)"),
     ("up star:n=2 --routing spary", "no scheme 'spary', did you mean spray?"),
     ("simulate star:n=3 --fail h0-r0", "argument --fail: must be like h0-h4@2ms, got 'h0-r0'"),
