@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 
 import pytest
 
 from weft import simulate
 from weft.experiments.cli import simulate_commands
 from weft.experiments.cli.cli import main
+from weft.experiments.runner import console
 from weft.testbed.packets.simulation import LINK
 
 FLOWS = [(0, 5, 40_000), (5, 0, 40_000), (1, 9, 100_000)]
@@ -113,3 +115,13 @@ def test_a_written_file_can_be_read_again(tmp_path, capsys):
     assert first.read_text() == second.read_text()
     spaced.write_text("dst, src, bytes, start_s\nh1, h0, 9, 0\n")
     assert main(["simulate", "star:n=4", "--flows", str(spaced)]) == 0
+
+
+def test_progress_begins_while_the_network_is_set_up(capsys, monkeypatch):
+    monkeypatch.setattr(console, "_file", lambda: None)
+    monkeypatch.setattr(console, "QUIET_S", 0.0)
+    monkeypatch.setattr(simulate_commands, "QUIET_S", 0.0)
+    assert main(["simulate", "fattree:k=4"]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert any(line.startswith("simulating: setting the network up") for line in lines)
+    assert any(re.match(r"simulating: \d+ % of bytes after ", line) for line in lines)
