@@ -47,6 +47,7 @@ def pages() -> dict[str, str]:
         "experiments": ("Experiments", experiment_list()),
         "schemes": ("Routing schemes", schemes(schemes_and_networks)),
         "topologies": ("Topologies", topologies(schemes_and_networks)),
+        "transports": ("Simulated transports and traffic", transports(schemes_and_networks)),
         "messages": ("Messages between daemons", messages()),
         "benches": ("All figures of speed", benches()),
         **{
@@ -168,12 +169,22 @@ def topologies(names: Mapping[str, Any]) -> Iterator[str]:
         yield from named(family, "##", f"Example: `{family['example']}`.")
 
 
+def transports(names: Mapping[str, Any]) -> Iterator[str]:
+    """Yield every transport of `weft simulate` with its parameters, and every pattern."""
+    for transport in names["transports"]:
+        yield from named(transport, "##")
+    yield from ("## Traffic", "")
+    rows = ((f"`{entry['name']}`", escaped(entry["summary"])) for entry in names["patterns"])
+    yield from table(("pattern", "who sends to whom"), rows)
+
+
 def named(entry: Mapping[str, Any], level: str, example: str = "") -> Iterator[str]:
-    """Yield the section of a scheme or a family: summary, source and parameters."""
+    """Yield the section of a named thing: summary, source if any, and parameters."""
+    source = f" Source: {escaped(entry['source'])}." if "source" in entry else ""
     yield from (
         f"{level} {entry['name']}",
         "",
-        f"{escaped(entry['summary'])}. Source: {escaped(entry['source'])}. {example}",
+        f"{escaped(entry['summary'])}.{source} {example}",
         "",
     )
     rows = []

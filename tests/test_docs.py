@@ -5,9 +5,10 @@ A block of commands is fenced as `console`; a command begins with $, and with su
 root.  What stands before a block says what becomes of it: `<!-- run -->` and `<!-- run as root -->`
 are run by tests, in the order of the page and in one folder, in which `<!-- file: NAME -->` puts
 the block behind it.  Lines behind a command that is run are its output, in which ... stands for
-any text, and whose numbers may differ by a tenth.  Commands of all other blocks, of indented ones
-and within sentences are parsed: options, experiments, parameters, networks and schemes must be
-there.  Those that have --dry-run are run with it.
+any text, and whose numbers may differ by a tenth.  A block of Python before one of text prints
+that text to the letter; `<!-- slow -->` says that it takes many seconds.  Commands of all other
+blocks, of indented ones and within sentences are parsed: options, experiments, parameters, networks
+and schemes must be there.  Those that have --dry-run are run with it.
 """
 
 from __future__ import annotations
@@ -37,6 +38,11 @@ from weft.topologies import canonical
 ROOT = Path(__file__).parent.parent
 FENCED = re.compile(
     r"(?:<!-- (?P<what>[^\n]*?) -->\n)?```(?P<kind>\w+)\n(?P<text>.*?)```", re.DOTALL
+)
+PRINTING = re.compile(
+    r"(?:<!-- (?P<what>[^\n]*?) -->\n)?```python\n(?P<code>(?:(?!```).)*)```\n\n"
+    r"```text\n(?P<text>.*?)```",
+    re.DOTALL,
 )
 INDENTED = re.compile(r"^ {4}\$ (.*)$", re.MULTILINE)
 # a comment, when pasted
@@ -352,6 +358,27 @@ def test_every_error_that_the_index_explains_is_one_of_ours():
             assert (f'unknown("{kind[1]}"' if kind else said) in sources, said
 
 
+def printing() -> list[object]:
+    """Return the page, the code and the text of each block of Python that a page shows to print."""
+    return [
+        pytest.param(
+            page,
+            found["code"],
+            found["text"],
+            marks=[pytest.mark.slow] * (found["what"] == "slow"),
+            id=page,
+        )
+        for page, text in PAGES.items()
+        for found in PRINTING.finditer(text)
+    ]
+
+
+@pytest.mark.parametrize(("page", "code", "shown"), printing())
+def test_python_prints_what_the_page_shows(page, code, shown, capsys):
+    exec(compile(code, page, "exec"), {})
+    assert capsys.readouterr().out == shown
+
+
 @pytest.fixture(scope="module")
 def reference():
     """The module that writes the reference."""
@@ -374,6 +401,8 @@ def test_the_reference_has_all_that_there_is(reference):
         assert all(line.count("|") - line.count("\\|") >= 4 for line in tables)
     assert all(f"\n### {name}\n" in pages["schemes.md"] for name in registry.schemes())
     assert "## weft describe" in pages["commands.md"]
+    assert "| `window` |" in pages["transports.md"]
+    assert "| `incast:senders=N` |" in pages["transports.md"]
     assert "## hello, type 1" in pages["messages.md"]
     assert "## Bringing networks up" in pages["benches.md"]
     assert pages["security.md"].startswith("# Security")

@@ -127,11 +127,34 @@ def as_dicts(parameters: Mapping[str, IntegerParameter]) -> dict[str, dict[str, 
     return entries
 
 
+def _transports() -> list[dict[str, Any]]:
+    from weft.testbed.packets.transport import PARAMETERS, SUMMARIES
+
+    return [
+        {"name": name, "summary": summary, "parameters": as_dicts(PARAMETERS[name])}
+        for name, summary in SUMMARIES.items()
+    ]
+
+
+def _patterns() -> list[dict[str, Any]]:
+    from weft.experiments.engines.workloads import PATTERNS
+
+    return [
+        {
+            "name": f"{name}:{pattern.parameter}=N" if pattern.parameter else name,
+            "summary": pattern.meaning,
+        }
+        for name, pattern in PATTERNS.items()
+    ]
+
+
 ENTRIES: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "experiments": lambda: [experiment_entry(experiment) for experiment in discover().values()],
     "topologies": _families,
     "routing": partial(_schemes, balancing=False),
     "data_plane": partial(_schemes, balancing=True),
+    "transports": _transports,
+    "patterns": _patterns,
     "links": lambda: [{"name": name, **parameter} for name, parameter in as_dicts(LINKS).items()],
 }
 

@@ -121,9 +121,10 @@ def engines(**_: Any) -> Sequence[str]:
 def catalogued(**_: Any) -> list[str]:
     """Return what `weft list` takes."""
     from weft.experiments.cli.graph_commands import SECTIONS
+    from weft.testbed.packets.transport import ALL
     from weft.topologies import modules
 
-    return [*SECTIONS, *modules(), *schemes()]
+    return [*SECTIONS, *modules(), *schemes(), *ALL]
 
 
 def nodes(parsed_args: Namespace | None = None, **_: Any) -> list[str]:

@@ -13,6 +13,7 @@ from weft.experiments.cli.options import Commands, add_command, add_flag, add_js
 from weft.experiments.runner.console import show, stages
 from weft.experiments.runner.definition import Row
 from weft.topologies.core.address import dotted
+from weft.topologies.core.family import IntegerParameter
 from weft.topologies.core.grammar import unknown
 
 if TYPE_CHECKING:
@@ -39,21 +40,23 @@ SECTIONS = {  # of `weft list`: what has more about an entry, and the kinds of t
     "experiments": ("weft describe NAME has more", ("experiments",)),
     "networks": ("weft list NAME has parameters", ("topologies",)),
     "schemes": ("weft list NAME has parameters", ("routing", "data_plane")),
+    "transports": ("weft list NAME has parameters", ("transports",)),
+    "patterns": ("weft simulate ... --traffic PATTERN", ("patterns",)),
     "links": ("weft up ... --OPTION VALUE", ("links",)),
 }
+NAMED = ("patterns", "transports", "networks", "schemes")  # with parameters, as a rule
 
 
 def add_commands(commands: Commands) -> None:
     """Add list, topo and route."""
     parser = add_command(
-        commands, "list", list_all, "list experiments, families of networks, and routing schemes"
+        commands, "list", list_all, "list experiments, networks, schemes, transports and patterns"
     )
     parser.add_argument(
         "what",
         nargs="?",
         metavar="WHAT",
-        help="experiments, networks, schemes or links; or one network or scheme, "
-        "for its parameters",
+        help=f"{', '.join(SECTIONS)}; or one name, for its parameters",
     )
     add_json(parser)
 
@@ -92,10 +95,10 @@ def list_all(arguments: Namespace) -> int:
         for title in SECTIONS if arguments.what is None else [arguments.what]:
             print_section(title, SECTIONS[title][0], section_entries(title))
         return 0
-    entries = section_entries("networks") + section_entries("schemes")
+    entries = [entry for title in NAMED for entry in section_entries(title)]
     named = {name_of(entry["name"]): entry for entry in entries}
     if (name := name_of(arguments.what)) not in named:
-        raise ValueError(unknown("kind, network or scheme", name, [*SECTIONS, *named]))
+        raise ValueError(unknown("kind or name", name, [*SECTIONS, *named]))
     print_one(named[name])
     return 0
 
@@ -136,7 +139,10 @@ def print_one(entry: dict[str, Any]) -> None:
     if "source" in entry:
         print(f"source: {entry['source']}")
     for key, parameter in entry.get("parameters", {}).items():
-        values = " or ".join(parameter["words"]) or f"at least {parameter['least']}"
+        span = f"{parameter['least']} to {parameter['most']}"
+        if parameter["most"] == IntegerParameter.most:
+            span = f"at least {parameter['least']}"
+        values = " or ".join(parameter["words"]) or span
         default = "" if parameter["default"] is None else f", {parameter['default']} by default"
         optional = ", may be left out" if parameter["optional"] else ""
         print(f"  {key}: {parameter['meaning']}, {values}{default}{optional}")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from weft.experiments.cli.options import (
@@ -90,8 +91,12 @@ def kernel_lab_from(arguments: Namespace) -> Lab:
         return lab_from(arguments)
 
 
-def lab_from(arguments: Namespace) -> Lab:
+def lab_from(arguments: Namespace, usual: Mapping[str, Any] = MappingProxyType({})) -> Lab:
     """Return the network of `weft up`: a lab's file, or a topology and options.
+
+    Args:
+        arguments: of the command line.
+        usual: options of links that are not given.
 
     Raises:
         ValueError: the file cannot be read, or options conflict.
@@ -102,7 +107,8 @@ def lab_from(arguments: Namespace) -> Lab:
 
     path = arguments.topology
     if not is_lab(path) or is_containerlab(path):
-        link, host_link = links_from(arguments)
+        given = {key: value for key, value in vars(arguments).items() if value is not None}
+        link, host_link = links_from(Namespace(**{**vars(arguments), **usual, **given}))
         topology = _of_containerlab(path) if is_containerlab(path) else build(path)
         own_links = topology.own_links
         lab = Lab(topology, arguments.routing, link, host_link, own_links, arguments.packed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from weft.topologies.core.grammar import quoted
@@ -14,6 +14,7 @@ RESULTS = "WEFT_RESULTS"  # environment variable: the folder of results
 MOST_WHOLE = (1 << 64) - 1
 LONGEST_S = 1e9  # of an option; the system's clocks overflow some times above
 SEED_HELP = "seed of all randomness; default: 1 (--clock virtual)"
+MACHINE = {"rate": "as fast as the machine forwards", "queue": 250, "delay": 0}  # links by default
 RESULTS_HELP = f"folder of results; default: ${RESULTS}, or ./results"
 
 Commands = Any  # argparse does not export the class of what add_subparsers() returns
@@ -104,10 +105,15 @@ def add_trust(parser: ArgumentParser) -> None:
     add_flag(parser, "--trust", help="run the commands of a lab without asking")
 
 
-def add_network(parser: ArgumentParser, *, otherwise: str = "") -> None:
+def add_network(
+    parser: ArgumentParser, *, otherwise: str = "", link: Mapping[str, Any] = MACHINE
+) -> None:
     """Add the topology, its scheme and its links.
 
-    otherwise: the default in place of a topology; without one it is required.
+    Args:
+        parser: of the command.
+        otherwise: the default in place of a topology; without one it is required.
+        link: defaults of links; simulated ones have a delay, and need no --rate.
     """
     parser.add_argument(
         "topology",
@@ -121,7 +127,10 @@ def add_network(parser: ArgumentParser, *, otherwise: str = "") -> None:
         help="scheme, static (static:ipv6=1: with IPv6, too) or none; default: dr on "
         "server-centric networks, else ecmp",
     )
-    _add_links(parser)
+    _add_links(parser, link)
+    if link is not MACHINE:
+        parser.set_defaults(packed=None)
+        return
     parser.add_argument(
         "--packed",
         type=int,
@@ -130,11 +139,12 @@ def add_network(parser: ArgumentParser, *, otherwise: str = "") -> None:
     )
 
 
-def _add_links(parser: ArgumentParser) -> None:
+def _add_links(parser: ArgumentParser, link: Mapping[str, Any]) -> None:
+    needs_rate = "; needs --rate" * (link is MACHINE)
     parser.add_argument(
         "--rate",
         metavar="RATE",
-        help="rate of every link, such as 20mbit; default: as fast as the machine forwards",
+        help=f"rate of every link, such as 20mbit; default: {link['rate']}",
     )
     parser.add_argument(
         "--host-rate",
@@ -142,14 +152,16 @@ def _add_links(parser: ArgumentParser) -> None:
         help="rate of the links between hosts and switches of a fabric; default: --rate",
     )
     parser.add_argument(
-        "--queue", type=int, metavar="N", help="queue of a port in packets; default: 250"
+        "--queue",
+        type=int,
+        metavar="N",
+        help=f"queue of a port in packets; default: {link['queue']}",
     )
     parser.add_argument(
         "--trim",
         type=int,
         metavar="N",
-        help="let switches trim packets to headers above N queued packets; needs --rate; "
-        "NDP uses 8",
+        help=f"let switches trim packets to headers above N queued packets{needs_rate}; NDP uses 8",
     )
     parser.add_argument(
         "--headers",
@@ -158,10 +170,12 @@ def _add_links(parser: ArgumentParser) -> None:
         help="queue of headers at a port that trims; default: 1125",
     )
     parser.add_argument(
-        "--mtu", type=int, metavar="BYTES", help="MTU of every link; default: 1500; needs --rate"
+        "--mtu", type=int, metavar="BYTES", help=f"MTU of every link; default: 1500{needs_rate}"
     )
     parser.add_argument(
-        "--delay", metavar="TIME", help="one-way delay of every link, such as 1ms; needs --rate"
+        "--delay",
+        metavar="TIME",
+        help=f"one-way delay of every link, such as 1ms; default: {link['delay']}" + needs_rate,
     )
 
 

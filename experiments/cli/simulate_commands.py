@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,13 +23,22 @@ from weft.experiments.cli.options import (
     seconds,
     whole,
 )
-from weft.experiments.runner.console import QUIET_S, duration, show_one, stages
+from weft.experiments.runner.console import QUIET_S, duration, say, show_one, stages
 from weft.testbed.linux import clock
 from weft.topologies.core.grammar import quoted
 
 if TYPE_CHECKING:
     from weft.testbed.labs.lab_file import Lab
     from weft.testbed.packets.simulation import Fault, PacketFlows, SimulatedFlows
+
+# as simulation.LINK, whose module takes long to import
+LINK = {"rate": "10gbit", "queue": 100, "delay": "1us"}
+OF_FLOWS: Mapping[str, Any] = {
+    "traffic": "permutation",
+    "bytes": 1_000_000,
+}  # unless a file has the flows
+LEFT_OUT = ", which the times leave out"
+TIMES = ("mean_ms", "median_ms", "p99_ms", "last_ms")
 
 
 def add_commands(commands: Commands) -> None:
@@ -38,7 +49,7 @@ def add_commands(commands: Commands) -> None:
         simulate,
         "simulate flows on a network packet by packet, up to tens of thousands of hosts",
     )
-    add_network(parser)
+    add_network(parser, link=LINK)
     _add_flows(parser)
     parser.add_argument(
         "--transport",
@@ -67,7 +78,6 @@ def add_commands(commands: Commands) -> None:
         "--detect",
         metavar="TIME",
         type=_time_s,
-        default=math.inf,
         help="route around a failed link after this time, such as 10ms; default: never",
     )
     parser.add_argument(
@@ -104,7 +114,6 @@ def _add_flows(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--traffic",
         metavar="PATTERN",
-        default="permutation",
         help="without --flows: permutation, all-to-all, incast:senders=8, ...; "
         "default: permutation",
     )
@@ -112,7 +121,6 @@ def _add_flows(parser: ArgumentParser) -> None:
         "--bytes",
         metavar="N",
         type=whole(1),
-        default=1_000_000,
         help="without --flows: payload of each flow; default: 1000000",
     )
 
@@ -146,31 +154,82 @@ def simulate(arguments: Namespace) -> int:
     from weft.testbed.packets.simulation import require_room
     from weft.topologies.core.topology import limited
 
-    if arguments.output and not Path(arguments.output).parent.is_dir():
-        raise ValueError(f"{arguments.output}: there is no such folder")
+    _check(arguments)
     with limited(require_room):
-        lab = lab_from(arguments)
+        lab = lab_from(arguments, LINK)
     scheme = usual(lab.topology) if lab.scheme is None else lab.scheme
     began_s = clock.monotonic()
     outcome = _simulated(lab, scheme, arguments)
     per_s = outcome.transmissions / (clock.monotonic() - began_s)
-    row = {"scheme": scheme, "transport": arguments.transport, **_summary(outcome)}
+    row = {"scheme": scheme, "transport": arguments.transport, "seed": arguments.seed}
+    row |= _summary(outcome, lab.topology.servers)
     if arguments.flow_control != "none":
         row |= _waiting(outcome)
     row["transmissions_per_s"] = round(per_s)
     if arguments.json:
-        print(json.dumps(row))
+        print(json.dumps({**_network(lab), "threads": arguments.threads, **row}))
     else:
-        show_one(row)
+        row["unfinished"] = f"{outcome.unfinished}{LEFT_OUT * (outcome.unfinished > 0)}"
+        show_one({"network": _written(lab), **row})
     if arguments.output:
         _write(outcome, arguments.output)
     return int(outcome.unfinished > 0)
 
 
+def _check(arguments: Namespace) -> None:
+    """Raise ValueError for options that would have no effect; warn of threads that only wait."""
+    if arguments.output and not Path(arguments.output).parent.is_dir():
+        raise ValueError(f"{arguments.output}: there is no such folder")
+    needs = {
+        "--detect needs --fail": arguments.detect is not None and not arguments.fail,
+        "--silent needs --fail and --daemons": arguments.silent
+        and not (arguments.fail and arguments.daemons),
+        **{
+            f"--{name} has no effect with --flows": arguments.flows
+            and getattr(arguments, name) is not None
+            for name in OF_FLOWS
+        },
+    }
+    for reason, applies in needs.items():
+        if applies:
+            raise ValueError(reason)
+    cores = len(os.sched_getaffinity(0))
+    if (arguments.threads or 0) > cores:
+        s = "s" * (cores > 1)
+        say(f"weft: {arguments.threads} threads wait for each other on {cores} processor{s}")
+
+
+def _network(lab: Lab) -> dict[str, Any]:
+    """Return topology and links of `lab`, JSON-able."""
+    from weft.testbed.packets import simulation
+
+    return {
+        "topology": lab.topology.spec,
+        "link": asdict(lab.link or simulation.LINK),
+        "host_link": lab.host_link and asdict(lab.host_link),
+        "own_links": len(lab.own_links),
+    }
+
+
+def _written(lab: Lab) -> str:
+    """Return topology and links of `lab` in a line."""
+    from weft.testbed.labs.lab_file import link_keys
+    from weft.testbed.packets import simulation
+
+    link = lab.link or simulation.LINK
+    keys = {**link_keys(link), "mtu": link.mtu_bytes}
+    if lab.host_link:
+        keys["host rate"] = link_keys(lab.host_link)["rate"]
+    own = f", {len(lab.own_links)} links of their own" * bool(lab.own_links)
+    return ", ".join([lab.topology.spec, *(f"{key} {keys[key]}" for key in keys)]) + own
+
+
 def _simulated(lab: Lab, scheme: str, arguments: Namespace) -> SimulatedFlows:
     from weft.testbed.packets import simulation
 
-    with stages("simulating") as tell:
+    load = [getattr(arguments, name) for name in ("transport", "traffic", "bytes", "flows")]
+    with stages("simulating", f"simulate {lab.topology.spec} {scheme} {load}") as tell:
+        tell("setting the network up")
         return simulation.simulate(
             lab.topology,
             scheme,
@@ -197,53 +256,56 @@ def _flows(lab: Lab, arguments: Namespace) -> PacketFlows:
     from weft.testbed.packets.simulation import PacketFlows
 
     if arguments.flows:
-        return PacketFlows.read(arguments.flows, lab.topology)
+        flows = PacketFlows.read(arguments.flows, lab.topology)
+        last_s = float(flows.start_s.max())
+        if last_s >= arguments.timeout_s:
+            raise ValueError(f"{arguments.flows}: a flow begins at {last_s:g} s, see --timeout-s")
+        return flows
+    traffic, size_bytes = (getattr(arguments, name) or usual for name, usual in OF_FLOWS.items())
     generator = np.random.default_rng(arguments.seed)
-    ends = pairs(arguments.traffic, lab.topology.servers, generator)
-    return PacketFlows.of((src, dst, arguments.bytes) for src, dst in ends)
+    ends = pairs(traffic, lab.topology.servers, generator)
+    return PacketFlows.of((src, dst, size_bytes) for src, dst in ends)
 
 
 def _faults(lab: Lab, arguments: Namespace) -> list[Fault]:
     from weft.testbed.packets.simulation import Fault
 
+    detect_s = math.inf if arguments.detect is None else arguments.detect
     return [
-        Fault([lab.topology.link(link)], at_s, at_s + arguments.detect, end_s, arguments.silent)
+        Fault([lab.topology.link(link)], at_s, at_s + detect_s, end_s, arguments.silent)
         for link, at_s, end_s in arguments.fail
     ]
 
 
 def _watch(tell: Callable[[str], None]) -> Callable[[float, float], None]:
-    """Return the function that reports progress, with an estimate of the time that is left."""
-    began_s = said_s = clock.monotonic()
+    """Return the function that reports progress."""
+    said_s = clock.monotonic()
 
     def watch(share: float, now_s: float) -> None:
         nonlocal said_s
-        real_s = clock.monotonic()
-        if real_s - said_s < QUIET_S:
-            return
-        said_s = real_s
-        left_s = (real_s - began_s) * (1 - share) / share if share else 0.0
-        left = f", {duration(left_s)} left" if share else ""
-        tell(f"{100 * share:.0f} % of bytes after {duration(now_s)}{left}")
+        if clock.monotonic() - said_s >= QUIET_S:
+            said_s = clock.monotonic()
+            tell(f"{100 * share:.0f} % of bytes after {duration(now_s)}")
 
     return watch
 
 
-def _summary(outcome: SimulatedFlows) -> dict[str, Any]:
+def _summary(outcome: SimulatedFlows, hosts: int) -> dict[str, Any]:
     import numpy as np
 
+    dropped = outcome.ports["dropped"]
     times_ms = 1000 * outcome.completion_s[~np.isnan(outcome.completion_s)]
-    figures = {}
+    figures: dict[str, float | None] = dict.fromkeys(TIMES)
     if len(times_ms):
-        median, p99, last = np.percentile(times_ms, (50, 99, 100)).tolist()
-        mean = float(times_ms.mean())
-        figures = {"mean_ms": mean, "median_ms": median, "p99_ms": p99, "last_ms": last}
+        rest = np.percentile(times_ms, (50, 99, 100)).tolist()
+        figures = dict(zip(TIMES, (float(times_ms.mean()), *rest), strict=True))
     return {
         "flows": len(outcome.delivered_s),
         "unfinished": outcome.unfinished,
         **figures,
         **_of_packets(outcome.counters),
-        "dropped_packets": int(outcome.ports["dropped"].sum()) + outcome.unrouted,
+        "dropped_packets": int(dropped.sum()) + outcome.unrouted,
+        "dropped_by_hosts": int(dropped[outcome.ports["node"] < hosts].sum()),
         "trimmed_packets": int(outcome.ports["trimmed"].sum()),
         "simulated_ms": 1000 * outcome.ended_s,
         "transmissions": outcome.transmissions,

@@ -16,6 +16,7 @@ from weft.testbed.packets.network import NextHops, TcpLayers, layered, routed, s
 from weft.topologies.core.topology import Topology, require_one_plane
 
 Nodes = tuple[int, ...]
+START_IN_TURN, TAKE_LEAST_MARKED = 2, 1  # of layer_choice.h
 
 
 class Forwarding(NamedTuple):
@@ -34,6 +35,12 @@ class Forwarding(NamedTuple):
     def layers(self) -> int:
         """Return the number of layers among which hosts choose."""
         return self.settings.get("layers", 1)
+
+    @property
+    def remembers_flows(self) -> bool:
+        """Return True if hosts choose a layer by their other flows to the same host."""
+        start, choice = (self.settings.get(name) for name in ("start", "choice"))
+        return start == START_IN_TURN or choice == TAKE_LEAST_MARKED
 
     @property
     def moves(self) -> TcpLayers | None:

@@ -36,10 +36,7 @@ RACK, RENO = 0, 1
 QUEUED, HEARD = 4, 5  # kinds of events of switches
 WORD_BITS, WORD = 64, (1 << 32) - 1
 FLOWS_OF_TABLE = 1 << 10  # at first, for which there is room
-ALONE = (
-    "leave threads out: they do not simulate daemons, DAR, flow control, go-back-N, hosts that "
-    "choose a layer by their other flows, or links that take no time"
-)
+ALONE = "leave threads out: they do not simulate "
 EVENTS = 1 << 18  # of the library, after which Python sees signals
 
 
@@ -892,7 +889,7 @@ class PacketNetwork:
         if result == -errno.ENOSYS:
             raise ValueError("network.c has no case for this selection rule")
         if result == -errno.EOPNOTSUPP:
-            raise ValueError(ALONE)
+            raise ValueError(f"{ALONE}links that take no time")
         if result < 0:
             raise OSError(-result, f"simulated network: {os.strerror(-result)}")
         return result

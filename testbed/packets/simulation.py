@@ -100,8 +100,8 @@ class PacketFlows(NamedTuple):
     def read(cls, path: str | Path, topology: Topology) -> PacketFlows:
         """Return the flows of a CSV file.
 
-        Its columns are start_s, src, dst and bytes, in any order.  Hosts are names, labels or
-        numbers.
+        Its columns are start_s, src, dst and bytes, in any order and among others, such as those
+        of `weft simulate --output`.  Hosts are names, labels or numbers.
 
         Raises:
             ValueError: a line or a flow is wrong; the message begins with the file and, for what
@@ -110,14 +110,15 @@ class PacketFlows(NamedTuple):
         """
         rows = []
         with open(path, newline="", encoding="utf-8") as file:
-            lines = csv.DictReader(file)
+            lines = csv.DictReader(file, skipinitialspace=True)
             try:
-                if sorted(lines.fieldnames or ()) != sorted(COLUMNS):
-                    columns = ",".join(lines.fieldnames or ["an empty line"])
+                names = list(lines.fieldnames or ["an empty line"])
+                if any(names.count(column) != 1 for column in COLUMNS):
+                    columns = ",".join(names)
                     raise ValueError(f"the columns must be {','.join(COLUMNS)}, not {columns}")
                 for line in lines:
                     if None in line or None in line.values():
-                        raise ValueError(f"a flow has {len(COLUMNS)} values")
+                        raise ValueError(f"a flow has {len(names)} values")
                     ends = [_host(topology, line[name]) for name in ("src", "dst")]
                     rows.append((*ends, int(line["bytes"]), float(line["start_s"])))
             except UnicodeDecodeError:
@@ -343,8 +344,8 @@ class Simulation:
         """Let threads run parts of the network, unless None; ValueError if they cannot."""
         if threads is None:
             return
-        if self.control:
-            raise ValueError(ALONE)
+        if self.alone:
+            raise ValueError(ALONE + self.alone)
         self.network.split(parts_of(self.topology, threads))
 
     def _take(self, flows: PacketFlows, rounds: int) -> None:
@@ -368,6 +369,7 @@ class Simulation:
         rto_min_us: int,
     ) -> PacketNetwork:
         frame_bytes, layers = links[0].frame_bytes, tables.layers
+        self.alone = alone(hosts, passing, tables, daemons=bool(self.control))
         check_seed(self.seed)
         if passing.output_bytes and hosts.name == "ndp":
             raise ValueError("ndp has several queues at a port, so that it has no output buffer")
@@ -643,6 +645,17 @@ def simulated_links(
         ],
         np.array([place[spec] for spec in specs]),
     )
+
+
+def alone(hosts: Transport, passing: Switching, tables: Forwarding, *, daemons: bool) -> str:
+    """Return what of a simulation threads do not run; "" if they run all of it."""
+    causes = {
+        "daemons": daemons,
+        "flow control": passing.room_bytes > 0,
+        "go-back-N": hosts.go_back_ns > 0,
+        "hosts that choose a layer by their other flows": tables.remembers_flows,
+    }
+    return next((cause for cause, applies in causes.items() if applies), "")
 
 
 def require_room(size: Size) -> None:

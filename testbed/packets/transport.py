@@ -6,11 +6,12 @@ acknowledged, and none is sent again but with go_back_ns: go-back-N, as hosts of
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from weft.daemons.transport.endpoint import (
     MOST_LAYERS,
+    MOST_WINDOW,
     Backoff,
     LayerChoice,
     Parameters,
@@ -24,60 +25,80 @@ from weft.testbed.packets.network import (
     StreamParameters,
     TcpParameters,
 )
-from weft.topologies.core.grammar import integer, parse, unknown
+from weft.topologies.core.family import IntegerParameter
+from weft.topologies.core.grammar import parse, unknown
 
-WINDOW, MOST_WINDOW = 8, 255
 ENTROPIES = 128  # of a host with links to several planes, at most; MRC has 128 to 256
 JIFFY_NS = 1_000_000  # of a kernel with 1,000 ticks a second
 SIMULATED_CONTROLS = ("reno", "cubic", "dctcp")
-PARAMETERS = {
-    "ndp": ("window", "retransmissions", "choice", "entropies"),
-    "tcp": ("control", "start", "recovery", "small_queues"),
-    "plain": ("rate_mbps", "skip_us", "go_back_ns"),
+SUMMARIES = {
+    "tcp": "TCP as in Linux; connections are open before",
+    "ndp": "receivers pull packets, and switches trim them to headers, after NDP",
+    "plain": "no transport: a host sends its messages one after the other, and nothing again",
+}
+PARAMETERS: Mapping[str, Mapping[str, IntegerParameter]] = {
+    "ndp": {
+        "window": IntegerParameter(
+            "packets of a message that are sent before the receiver asks", 1, MOST_WINDOW, default=8
+        ),
+        "retransmissions": IntegerParameter.word(
+            "packets sent again leave switches among other data, or first", ("among", "first")
+        ),
+        "choice": IntegerParameter.word(
+            "layer, or entropy value, of a packet: its message's, a random one, one that an answer "
+            "came from (reps, scout, spray), or all in turn but those that lost a packet (mrc)",
+            (choice.name.lower() for choice in LayerChoice),
+        ),
+        "entropies": IntegerParameter(
+            "entropy values of packets where switches have no layers; without it 1, or about "
+            f"{ENTROPIES} on several planes; packets of a value take the same path under ecmp",
+            1,
+            MOST_LAYERS,
+            optional=True,
+        ),
+    },
+    "tcp": {
+        "control": IntegerParameter.word("congestion control", SIMULATED_CONTROLS),
+        "start": IntegerParameter.word(
+            "first layer of a flow: layer 0, or a random one", ("first", "random"), default="random"
+        ),
+        "recovery": IntegerParameter.word(
+            "recovery of losses: rack as in Linux, or reno as in RFC 5681", ("rack", "reno")
+        ),
+        "small_queues": IntegerParameter.flag(
+            "1: few packets of a flow wait in its host's queue, as in Linux; 0: a whole window "
+            "does, as in RFC 5681 and by default with recovery=reno",
+            default=True,
+        ),
+    },
+    "plain": {
+        "rate_mbps": IntegerParameter(
+            "rate of a host in Mbit/s; without it that of its link", 1, 1_000_000, optional=True
+        ),
+        "skip_us": IntegerParameter(
+            "microseconds from which on receivers count what arrives", 0, 10**9, default=0
+        ),
+        "go_back_ns": IntegerParameter(
+            "go-back-N: nanoseconds after which a host hears that its receiver dropped a packet "
+            "which came early; 0: receivers keep such packets",
+            0,
+            10**9,
+            default=0,
+        ),
+    },
 }
 ACKNOWLEDGED, ALL = ("ndp", "tcp"), tuple(PARAMETERS)
-MOST_RATE_MBPS, MOST_SKIP_US, MOST_GO_BACK_NS = 1_000_000, 10**9, 10**9
 DATAGRAM_BYTES = 42  # of a frame's Ethernet, IPv4 and UDP headers
-WORDS = {
-    "retransmissions": ("among", "first"),
-    "choice": tuple(choice.name.lower() for choice in LayerChoice),
-    "start": ("first", "random"),
-    "recovery": ("rack", "reno"),
-}
-
-NUMBERS = {
-    "window": (1, MOST_WINDOW),
-    "entropies": (1, MOST_LAYERS),
-    "rate_mbps": (1, MOST_RATE_MBPS),
-    "skip_us": (0, MOST_SKIP_US),
-    "go_back_ns": (0, MOST_GO_BACK_NS),
-    "small_queues": (0, 1),
-}
 
 
 class Transport(NamedTuple):
     """Transport of hosts.
 
-    name: ndp, tcp or plain.
-    window: of ndp, in packets.
-    retransmissions: of ndp: `first` if switches send retransmitted packets before other data.
-    choice: of ndp: rule for the layer, or the entropy value, of a packet
-        (daemons/transport/endpoint.py).
-    entropies: of ndp: entropy values of a message's packets, where switches have no layers; 0: 1,
-        or about ENTROPIES on several planes.  Packets of a value take the same path under ecmp.
-    control: congestion control of tcp.
-    start: of tcp: a flow's first layer, `first` or `random`.
-    recovery: of simulated tcp: `rack` as in Linux, or `reno` as in RFC 5681.
-    small_queues: of simulated tcp: 1 if few packets of a flow wait in its host's queue, as in
-        Linux; 0 if a whole window does, as in RFC 5681 and by default with recovery=reno.
-    rate_mbps: of plain: of a host; 0: of its link.
-    skip_us: of plain: time from which on receivers count what arrives.
-    go_back_ns: of plain: a receiver drops packets that come early, and its host hears of it so much
-        later (StreamParameters); 0: it keeps them.
+    name: ndp, tcp or plain; the others are its PARAMETERS, 0 for one without a value.
     """
 
     name: str
-    window: int = WINDOW
+    window: int = 8
     retransmissions: str = "among"
     choice: str = "flow"
     entropies: int = 0
@@ -160,15 +181,17 @@ def transport(text: str, names: Collection[str] = ACKNOWLEDGED) -> Transport:
     name, settings = parse(text)
     if name not in names:
         raise ValueError(unknown("transport", name, names))
+    values: dict[str, Any] = {}
     for key, value in settings.items():
         if key not in PARAMETERS[name]:
             raise ValueError(unknown(f"parameter of {name}", key, PARAMETERS[name]))
-        if key in WORDS and value not in WORDS[key]:
-            raise ValueError(unknown(f"{name}: {key}", value, WORDS[key]))
-    values: dict[str, Any] = dict(settings)
-    for key in values.keys() & NUMBERS.keys():
-        least, most = NUMBERS[key]
-        values[key] = integer(name, key, settings[key], least=least, most=most)
+        parameter = PARAMETERS[name][key]
+        if key == "control":  # Linux has others, see check_simulated()
+            values[key] = value
+        elif parameter.words:
+            values[key] = parameter.words[parameter.value(name, key, value)]
+        else:
+            values[key] = parameter.value(name, key, value)
     if values.get("recovery") == "reno":
         values.setdefault("small_queues", 0)
     return Transport(name, **values)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 kbps = 1_000
@@ -84,8 +85,9 @@ def rate_bps(text: str) -> int:
 
 
 def delay_us(text: str, quantity: str = "delay") -> int:
-    """Return microseconds from "1ms", "250us" or "1s"; ValueError otherwise."""
-    return _scaled(text, {"ms": 1_000, "us": 1, "s": 1_000_000}, quantity, "1ms")
+    """Return microseconds from "1ms", "250us" or "1s"; ValueError otherwise, also for 0.5us."""
+    units = {"ms": 1_000, "us": 1, "s": 1_000_000, "ns": 0.001}
+    return _scaled(text, units, quantity, "1ms")
 
 
 def loss_ppb(text: str) -> int:
@@ -99,7 +101,7 @@ def loss_ppb(text: str) -> int:
     return round(percent * ALL_PPB / 100)
 
 
-def _scaled(text: str, units: dict[str, int], quantity: str, example: str) -> int:
+def _scaled(text: str, units: Mapping[str, float], quantity: str, example: str) -> int:
     digits = text.strip().lower()
     unit = digits.lstrip("0123456789.")
     number = digits[: len(digits) - len(unit)]
@@ -111,5 +113,6 @@ def _scaled(text: str, units: dict[str, int], quantity: str, example: str) -> in
             f"{quantity}: {text!r} is not a {quantity}; write it as in {example}"
         ) from None
     if value != whole:
-        raise ValueError(f"{quantity}: {text!r} is not a whole number of its smallest unit")
+        smallest = next(unit for unit, scale in units.items() if scale == 1)
+        raise ValueError(f"{quantity}: {text!r} is not a whole number of {smallest}")
     return whole

@@ -119,7 +119,7 @@ def require_one_plane(owner: str, topology: Topology) -> None:
     if topology.planes > 1:
         raise ValueError(
             f"{owner}: a host has one link, and those of {topology.spec} have {topology.planes}; "
-            "`weft simulate` has them, with tcp and ndp"
+            "`weft simulate` has them without daemons, with tcp and ndp"
         )
 
 

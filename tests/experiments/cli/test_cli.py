@@ -824,13 +824,14 @@ def test_list_names_what_there_is(weft, monkeypatch):
     _, out, _ = weft("list")
     for kind in catalogue.values():
         assert all(entry["name"] in out for entry in kind)
-    assert len(out.splitlines()) == sum(map(len, catalogue.values())) + 4 + 2, (
-        "a line each, four titles, planes and file:PATH"
+    assert len(out.splitlines()) == sum(map(len, catalogue.values())) + 6 + 2, (
+        "a line each, six titles, planes and file:PATH"
     )
     _, schemes_out, _ = weft("list", "schemes")
     assert {line.split()[0] for line in schemes_out.splitlines()[1:]} == set(schemes())
     assert "n: servers of a level-0 switch, at least 3" in weft("list", "dcell")[1]
     assert "delta: " in weft("list", "ttc")[1]
+    assert "asks, 1 to 255, 8 by default" in weft("list", "ndp")[1]
     with monkeypatch.context() as patch:
         patch.setattr(definition, "names", lambda: pytest.fail("experiments are imported"))
         assert weft("list", "networks")[0] == weft("list", "ficonn")[0] == 0
@@ -839,7 +840,7 @@ def test_list_names_what_there_is(weft, monkeypatch):
     assert "did you mean dcell?" in err[0]
 
 
-@pytest.mark.parametrize("section", ["networks", "schemes"])
+@pytest.mark.parametrize("section", ["networks", "schemes", "transports", "patterns"])
 def test_every_line_of_a_list_names_an_entry(weft, section):
     for line in weft("list", section)[1].splitlines()[1:]:
         name = line.split()[0]

@@ -14,6 +14,7 @@ import pytest
 from weft.experiments.cli import cli
 
 FILES = {
+    "late.csv": "start_s,src,dst,bytes\n60,h0,h1,1\n",
     "deep.yaml": "[" * 100_000,
     "deep_mapping.yaml": "topology: " + "{a: " * 20_000,
     "indented.yaml": "\n".join(" " * depth + "a:" for depth in range(400)),
@@ -247,7 +248,7 @@ WRONG = [
     ("run", "the following arguments are required: "),
     ("describe link_los", "no experiment 'link_los', did you mean link_loss?"),
     ("export link_loss --format xml", "no --format 'xml' (there are: csv, json, parquet)"),
-    ("list dcel", "no kind, network or scheme 'dcel', did you mean dcell?"),
+    ("list dcel", "no kind or name 'dcel', did you mean dcell?"),
     ("completion tcsh", "no shell 'tcsh' (there are: bash, fish, zsh)"),
     ("up star:n=2 --routing spary", "no scheme 'spary', did you mean spray?"),
     ("simulate star:n=3 --fail h0-r0", "argument --fail: must be like h0-h4@2ms, got 'h0-r0'"),
@@ -269,6 +270,15 @@ WRONG = [
         "simulate dcell:n=4,k=1 --routing static --daemons",
         "scheme static has no daemons that could be simulated",
     ),
+    ("simulate star:n=2 --detect 1ms", "--detect needs --fail"),
+    ("simulate star:n=2 --silent --fail h0-r0@2ms", "--silent needs --fail and --daemons"),
+    ("simulate star:n=2 --silent --daemons", "--silent needs --fail and --daemons"),
+    ("simulate star:n=2 --bytes 5 --flows x", "--bytes has no effect with --flows"),
+    ("simulate star:n=2 --traffic uniform --flows x", "--traffic has no effect with --flows"),
+    ("simulate star:n=2 --flows late.csv", "late.csv: a flow begins at 60 s, see --timeout-s"),
+    ("simulate star:n=2 --delay 0.5us", "delay: '0.5us' is not a whole number of us"),
+    ("simulate star:n=2 --delay 500ns", "delay: '500ns' is not a whole number of us"),
+    ("simulate star:n=2 --packed 1", "unrecognized arguments: --packed"),
     ("up star:n=2 --rate 5", "rate: '5' has no unit and means 5 bit/s"),
     ("up star:n=2 --rate fast", "rate: 'fast' is not a rate"),
     ("up star:n=2 --delay 1ms", "--delay needs --rate"),

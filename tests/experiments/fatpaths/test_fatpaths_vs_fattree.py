@@ -223,7 +223,7 @@ def test_what_cannot_be_is_refused():
             {"transport": "tcp:recovery=reno", "engine": "kernel"},
             "recovery=reno needs --engine packet",
         ),
-        ({"transport": "tcp:recovery=tahoe"}, "no tcp: recovery 'tahoe'"),
+        ({"transport": "tcp:recovery=tahoe"}, "tcp: recovery must be rack or reno, got 'tahoe'"),
         ({"topology": "dcell:n=4,k=1"}, "fabric of switches"),
     ):
         with pytest.raises(ValueError, match=why):

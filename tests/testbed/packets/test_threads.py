@@ -186,18 +186,22 @@ def test_parts_have_as_many_hosts_and_keep_switches_with_their_hosts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("scheme", "arguments"),
+    ("scheme", "arguments", "cause"),
     [
-        ("ecmp", {"daemons": True}),
-        ("ecmp", {"flow_control": "credits"}),
-        ("ecmp", {"transport": "plain:go_back_ns=500"}),
-        ("ecmp", {"link": LinkSpec(rate_bps=1000 * Gbps, queue_packets=100)}),
-        ("fatpaths:start=turn", {}),
-        ("fatpaths:choice=least", {}),
+        ("ecmp", {"daemons": True}, "daemons"),
+        ("ecmp", {"flow_control": "credits"}, "flow control"),
+        ("ecmp", {"transport": "plain:go_back_ns=500"}, "go-back-N"),
+        (
+            "ecmp",
+            {"link": LinkSpec(rate_bps=1000 * Gbps, queue_packets=100)},
+            "links that take no time",
+        ),
+        ("fatpaths:start=turn", {}, "hosts that choose a layer by their other flows"),
+        ("fatpaths:choice=least", {}, "hosts that choose a layer by their other flows"),
     ],
 )
-def test_what_one_thread_alone_can_do_is_refused_in_one_line(scheme, arguments) -> None:
-    with pytest.raises(ValueError, match="leave threads out: they do not simulate daemons, DAR"):
+def test_what_threads_do_not_simulate_is_refused_in_one_line(scheme, arguments, cause) -> None:
+    with pytest.raises(ValueError, match=f"^leave threads out: they do not simulate {cause}$"):
         simulate("slimfly:q=3,p=2", scheme, [(0, 1, 1)], threads=2, **arguments)
 
 

@@ -7,11 +7,12 @@ def test_units_are_read():
     assert [rate_bps(text) for text in ("20mbit", "1gbit", "800kbit", "9600", "1.5Gbit")] == [
         20 * Mbps, Gbps, 800_000, 9600, 1_500_000_000,
     ]  # fmt: skip
-    assert [delay_us(text) for text in ("1ms", "250us", "1s", "0.5ms")] == [
+    assert [delay_us(text) for text in ("1ms", "250us", "1s", "0.5ms", "3000ns")] == [
         1000,
         250,
         1_000_000,
         500,
+        3,
     ]
 
 
@@ -19,9 +20,7 @@ def test_units_are_read():
     "text", ["", "20", "fast", "20mbps", "mbit", "-1mbit", "1..5mbit", "nanbit", "0.3bit"]
 )
 def test_what_is_no_rate_is_refused_in_one_line(text):
-    with pytest.raises(
-        ValueError, match=r"^rate: .*(write it as in 20mbit|whole number of its smallest unit)$"
-    ):
+    with pytest.raises(ValueError, match=r"^rate: .*(write it as in 20mbit|whole number of bit)$"):
         rate_bps(text)
 
 
