@@ -109,6 +109,8 @@ FROM_LOW_TO_HIGH: Mapping[str, tuple[float, ...]] = {
     "worst": (0.1, 0.2, 0.4, 0.6),
 }
 REPS: Where = {"scheme": LAYERS, "transport": "ndp:choice=reps"}
+# REPS as in its paper: a packet's entropy value is hashed, and marks come before trimming
+ENTROPIES: Where = {"scheme": "ecmp:ecn=4", "transport": "ndp:choice=reps,entropies=128"}
 SWEPT: tuple[Where, ...] = (
     {"scheme": ("ecmp", "valiant", "ugal"), "transport": "ndp"},
     REPS,
@@ -132,22 +134,44 @@ def best_and_ecmp(networks: tuple[str, ...], trees: tuple[str, ...]) -> tuple[Wh
 LOW = tuple(spec for spec in NETWORKS if spec not in TREES)
 FEW = best_and_ecmp(LOW, TREES)
 WITHOUT_REPS: Where = {"scheme": LAYERS, "transport": "ndp"}
-FAILING: tuple[Where, ...] = (*FEW, WITHOUT_REPS)
+FAILING: tuple[Where, ...] = (*FEW, WITHOUT_REPS, ENTROPIES)
 SILENT_LINKS: Where = {"failed_fraction": 0.01, "failure": SILENT}
+FEW_LINKS: Where = {"failed_fraction": 0.01, "failure": ANNOUNCED}
+LOW_LOAD, LONG_S = 0.05, 0.1  # half of what shortest paths carry of the worst pairs, or less
+OF_TEN: tuple[Where, ...] = (  # choices whose ratios the page names
+    {"scheme": "ecmp", "transport": "ndp"},
+    *({**choice, "transport": "ndp"} for choice in FEW[:2]),
+    REPS,
+)
+# as long again ten times: a fabric of each kind, with ECMP and with its best choice
+LONG: tuple[Where, ...] = tuple(
+    {"topology": spec, "scheme": ("ecmp", best), "transport": "ndp", "seconds": LONG_S}
+    for spec, best in ((NETWORKS[0], "ugal"), ("polarfly:q=7,p=5", "ugal"), (TREES[0], "drill"))
+)
 SWEEPS = (
     *(
         Sweep("fabrics", {"traffic": name, "load_fraction": load, **further}, number)
         for further, *seeds in (
             ({}, 10, 3),
-            ({"scheme": "ecmp", "transport": "ndp"}, 10, 10),
+            *((choice, 10, 10) for choice in OF_TEN),
+            (ENTROPIES, 3, 3),
             (BY_FLOW, 3, 3),
             ({"failed_fraction": 0.05}, 3, 3),
+            *(({**choice, **FEW_LINKS}, 3, 3) for choice in FEW[:2]),
+            *((choice, 3, 3) for choice in LONG),
             *(({**choice, **SILENT_LINKS}, 3, 3) for choice in FAILING),
             *(({**choice, "topology": GRAPHS}, 1, 1) for choice in (FEW[0], FEW[2])),
             *(({**choice, **SHORT}, 3, 3) for choice in FEW),
             *(({**choice, **SHORT}, 1, 1) for choice in best_and_ecmp(LARGE_LOW, LARGE_TREES)),
         )
         for (name, load), number in zip(CARRIED.items(), seeds, strict=True)
+    ),
+    *(
+        Sweep(
+            "fabrics",
+            {**choice, "traffic": "worst", "load_fraction": LOW_LOAD, "seconds": LONG_S},
+        )
+        for choice in FEW
     ),
     Sweep("fabrics", {"traffic": "skewed", "load_fraction": 0.2}),
     *(
@@ -448,10 +472,11 @@ def traffic(text: str) -> None:
 
 
 def is_sensible(run: Run) -> bool:
-    """Return True for one kind of failure where nothing fails, and a choice among layers alone."""
+    """Return True for one kind of failure where nothing fails, and a choice that packets have."""
     is_once = run.number("failed_fraction") > 0 or run.text("failure") == ANNOUNCED
-    has_layers = run.text("scheme").startswith("fatpaths")
-    return is_once and (has_layers or transports.transport_of(run).choice == "flow")
+    transport = transports.transport_of(run)
+    chooses = transport.choice != "flow" and not transport.entropies
+    return is_once and (not chooses or run.text("scheme").startswith("fatpaths"))
 
 
 def marked(table: Table) -> list[Row]:

@@ -134,10 +134,21 @@ def test_no_packet_takes_a_link_that_is_known_to_have_failed(scheme: str) -> Non
     assert silent["p99_ms"] > row(**failing)["p99_ms"]
 
 
+def test_reps_leaves_entropy_values_that_hash_to_a_dead_link() -> None:
+    """Those of a flow under ECMP alone all take one path."""
+    failing = {"topology": "clos:n=4,r=4,m=4", "failed_fraction": 0.1, "failure": "silent"}
+    left = [
+        row(**failing, transport=f"ndp:choice={choice}")["unfinished"]
+        for choice in ("flow", "reps,entropies=1", "reps,entropies=64")
+    ]
+    assert left[0] == left[1] > 20 * left[2]
+
+
 @pytest.mark.parametrize(
     ("values", "reason"),
     [
         ({"transport": "ndp:choice=reps"}, "chooses among layers, and ecmp has none"),
+        ({"scheme": LAYERS, "transport": "ndp:entropies=8"}, "take ecmp for entropies"),
         ({"topology": "clos:n=2,r=2,m=2", "scheme": "ugal"}, "take vlb"),
         ({"topology": "star:n=4", "traffic": "worst"}, "hosts send to those of another router"),
         ({"topology": "dcell:n=4,k=1", "scheme": "dr"}, "must be a fabric of switches"),
