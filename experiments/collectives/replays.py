@@ -143,7 +143,8 @@ def check_choice(run: Run, transport: Transport, *, is_layered: bool) -> None:
     """Raise ValueError unless packets have what `transport` chooses among: layers or entropies."""
     if is_layered and transport.entropies:
         raise ValueError(
-            f"{run.experiment}: packets of {run.text('scheme')} have layers; take ecmp for entropies"
+            f"{run.experiment}: packets of {run.text('scheme')} have layers; take ecmp for "
+            "entropies"
         )
     if transport.choice != "flow" and not (is_layered or transport.entropies):
         raise ValueError(
