@@ -154,11 +154,11 @@ SWEEPS = (
         for further, *seeds in (
             ({}, 10, 3),
             *((choice, 10, 10) for choice in OF_TEN),
-            (ENTROPIES, 3, 3),
+            (ENTROPIES, 10, 10),
             (BY_FLOW, 3, 3),
             ({"failed_fraction": 0.05}, 3, 3),
             *(({**choice, **FEW_LINKS}, 3, 3) for choice in FEW[:2]),
-            *((choice, 3, 3) for choice in LONG),
+            *((choice, 3, 1) for choice in LONG),  # what is overloaded takes a minute
             *(({**choice, **SILENT_LINKS}, 3, 3) for choice in FAILING),
             *(({**choice, "topology": GRAPHS}, 1, 1) for choice in (FEW[0], FEW[2])),
             *(({**choice, **SHORT}, 3, 3) for choice in FEW),

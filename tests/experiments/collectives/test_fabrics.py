@@ -15,6 +15,7 @@ from weft.experiments.collectives.fabrics import EXPERIMENT, LAYERS
 from weft.experiments.engines import workloads
 from weft.experiments.engines.arrays import Ints
 from weft.experiments.fatpaths.router_graph import RouterGraph
+from weft.experiments.fatpaths.topology_cost import PRICES, of_a_host
 from weft.experiments.report import figures
 from weft.experiments.runner.definition import Run
 from weft.topologies import build
@@ -271,3 +272,24 @@ def test_the_figure_is_a_map_curves_or_bars() -> None:
             EXPERIMENT.plot(rows, figure)  # type: ignore[arg-type]
             assert {*texts} <= {text.get_text() for text in figure.axes[0].texts}
             assert len(figure.axes) == panels
+
+
+PARTS = {"ports": ("port_usd",), "cables": ("copper_usd", "fibre_usd"), "routers": ("router_usd",)}
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("times", [0.5, 1.5])
+def test_prices_of_a_part_leave_the_spread_of_costs(part: str, times: float) -> None:
+    """docs/fabrics.md says so: 26 or 27 %, the PolarFly cheapest and the HyperX dearest."""
+    prices = {
+        name: round(price * (times if name in PARTS[part] else 1)) for name, price in PRICES.items()
+    }
+    costs = {
+        spec.partition(":")[0]: float(str(of_a_host(build(spec), prices)["host_cost_usd"]))
+        for spec in fabrics.NETWORKS
+    }
+    least, most = min(costs, key=costs.__getitem__), max(costs, key=costs.__getitem__)
+    assert (least, most) == ("polarfly", "hyperx")
+    assert 1.255 < costs[most] / costs[least] < 1.275
+    assert 0.82 < costs[least] / costs["clos"] < 0.90
+    assert 1.03 < costs[most] / costs["clos"] < 1.14
