@@ -136,6 +136,7 @@ FEW = best_and_ecmp(LOW, TREES)
 WITHOUT_REPS: Where = {"scheme": LAYERS, "transport": "ndp"}
 FAILING: tuple[Where, ...] = (*FEW, WITHOUT_REPS, ENTROPIES)
 SILENT_LINKS: Where = {"failed_fraction": 0.01, "failure": SILENT}
+FEW_LINKS: Where = {"failed_fraction": 0.01, "failure": ANNOUNCED}
 LOW_LOAD, LONG_S = 0.05, 0.1  # half of what shortest paths carry of the worst pairs, or less
 OF_TEN: tuple[Where, ...] = (  # choices whose ratios the page names
     {"scheme": "ecmp", "transport": "ndp"},
@@ -156,6 +157,7 @@ SWEEPS = (
             (ENTROPIES, 10, 10),
             (BY_FLOW, 3, 3),
             ({"failed_fraction": 0.05}, 3, 3),
+            *(({**choice, **FEW_LINKS}, 3, 3) for choice in FEW[:2]),
             *((choice, 1, 1) for choice in LONG),
             *(({**choice, **SILENT_LINKS}, 3, 3) for choice in FAILING),
             *(({**choice, "topology": GRAPHS}, 1, 1) for choice in (FEW[0], FEW[2])),
