@@ -230,7 +230,7 @@ def flows(topology: str, scheme: str, ms: float, **values: object) -> dict[str, 
 
 ROWS = [
     flows(SLIMFLY, "ecmp", 4.0),
-    flows(SLIMFLY, "ecmp", 2.0, seed=1),
+    flows(SLIMFLY, "ecmp", 0.5, seed=1),  # a seed that the others have not
     flows(SLIMFLY, LAYERS, 2.5, transport="ndp:choice=reps"),
     flows(SLIMFLY, "drill", 0.5, unfinished=1),  # a flow is missing
     flows(SLIMFLY, "ugal", 0.1, failed_fraction=0.01),
