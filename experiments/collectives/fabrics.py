@@ -502,21 +502,14 @@ def marked(table: Table) -> list[Row]:
 def beside_fastest(table: Table) -> dict[str, list[Row]]:
     """Return for each line of the map, by its title, a cell for each family of networks.
 
-    A cell has the 99th percentile of times with the best way of packets, of those under which all
-    flows ended, over that of the fastest family, in the seeds that all ways of the line have.
+    A cell has the 99th percentile of times with the best way of packets over that of the fastest
+    family.
     """
     lines: dict[str, list[Row]] = {}
     studied = (*NETWORKS, *LARGE_LOW, *LARGE_TREES)
     rows = [row for row in marked(table) if row["topology"] in studied]
     for title, where in LINES.items():
-        best: dict[Value, tuple[float, Value]] = {}
-        groups = grouped(select(rows, **where), ("family", "way"))
-        seeds = min(map(len, groups.values()), default=0)  # each has other flows
-        for (family, way), own in groups.items():
-            if not any(row["unfinished"] for row in own):
-                same = [row for row in own if number_of(row, "seed") < seeds]
-                choice = mean(numbers(same, "time")), way
-                best[family] = min(best.get(family, choice), choice)
+        best = best_ways(select(rows, **where))
         if best:
             least_ms = min(best.values())[0]
             lines[title] = [
@@ -524,6 +517,22 @@ def beside_fastest(table: Table) -> dict[str, list[Row]]:
                 for family, (ms, way) in best.items()
             ]
     return lines
+
+
+def best_ways(rows: Table) -> dict[Value, tuple[float, Value]]:
+    """Return the least mean time of each family and its way, of those under which all flows ended.
+
+    The mean is over the seeds that all ways have: each seed has other flows.
+    """
+    best: dict[Value, tuple[float, Value]] = {}
+    groups = grouped(rows, ("family", "way"))
+    seeds = min(map(len, groups.values()), default=0)
+    for (family, way), own in groups.items():
+        if not any(row["unfinished"] for row in own):
+            same = [row for row in own if number_of(row, "seed") < seeds]
+            choice = mean(numbers(same, "time")), way
+            best[family] = min(best.get(family, choice), choice)
+    return best
 
 
 def draw_map(lines: Mapping[str, Sequence[Row]], figure: Figure) -> None:

@@ -26,7 +26,6 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
 from pathlib import Path
 
 from weft.experiments.report import style
@@ -232,27 +231,35 @@ def rows_of(
 def ratio_table(text: str, published: PublishedSet) -> str:
     """Return the table of ratios that `text` describes, of runs that agree in all but the sides."""
     name, keys, column, side_text, settings = (part.strip() for part in text.split("|"))
-    experiment, line_keys = find(name), names_in(keys)
-    sides = [assignments(side.split()) for side in side_text.split(";")]
-    rows, seeds = zip(
-        *(rows_of(experiment, f"{settings} {side}", published) for side in side_text.split(";")),
-        strict=True,
-    )
-    columns_of = [
-        by_keys(experiment, pairs(experiment, rows[0], other, {*chain(*sides)}), line_keys)
-        for other in rows[1:]
-    ]
+    line_keys, sides = names_in(keys), side_text.split(";")
+    columns_of, seeds = paired_columns(find(name), line_keys, sides, settings, published)
     groups = [group for column_of in columns_of for group in column_of.values()]
     lines = [
-        [
-            *map(label, line_keys, line),
-            *(ratio_cell(each.get(line, ()), column) for each in columns_of),
-        ]
+        [*map(label, line_keys, line)]
+        + [ratio_cell(each.get(line, ()), column) for each in columns_of]
         for line in values_of([row for group in groups for row, _ in group], line_keys)
     ]
-    over, *names = (", ".join(side.values()) for side in sides)
+    over, *names = (", ".join(assignments(side.split()).values()) for side in sides)
     heads = [*(title(key, ()) for key in line_keys), *(f"{name} / {over}" for name in names)]
-    return f"{table(heads, lines)}\n{PAIRED} {seeds_of(groups, seeds[0])}\n"
+    return f"{table(heads, lines)}\n{PAIRED} {seeds_of(groups, seeds)}\n"
+
+
+def paired_columns(
+    experiment: Experiment,
+    keys: Sequence[str],
+    sides: Sequence[str],
+    settings: str,
+    published: PublishedSet,
+) -> tuple[list[dict[tuple[Value, ...], list[RowPair]]], int | None]:
+    """Return the pairs of the first side and each other by `keys`, and the seeds of a cell."""
+    (first, seeds), *others = (
+        rows_of(experiment, f"{settings} {side}", published) for side in sides
+    )
+    differing = {key for side in sides for key in assignments(side.split())}
+    columns_of = [
+        by_keys(experiment, pairs(experiment, first, rows, differing), keys) for rows, _ in others
+    ]
+    return columns_of, seeds
 
 
 def by_keys(
