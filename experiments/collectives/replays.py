@@ -32,7 +32,7 @@ from weft.testbed.measure.reordering import Reordering
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.packets.forwarding import FlowRoutes, forwarding
 from weft.testbed.packets.network import PacketLink, PacketNetwork
-from weft.testbed.packets.transport import check_simulated
+from weft.testbed.packets.transport import Transport, check_simulated
 from weft.testbed.schedules import tasks
 from weft.testbed.schedules.tasks import Progress, TaskGraph, TcpReplay
 from weft.testbed.traffic import tcp
@@ -130,15 +130,26 @@ def check(run: Run, topology: Topology) -> None:
         check_simulated(transport)
         if rule and rule.reads_daemons:
             raise ValueError(refused + "take another scheme of switches, such as ecmp or drill")
-        if not (rule and rule.hosts) and transport.name == "ndp" and transport.choice != "flow":
-            raise ValueError(
-                f"{run.experiment}: choice={transport.choice} chooses among layers, and "
-                f"{run.text('scheme')} has none; take scheme=fatpaths, or transport=ndp"
-            )
+        if transport.name == "ndp":
+            check_choice(run, transport, is_layered=bool(rule and rule.hosts))
     elif rule and rule.rule not in (*KEPT, *SPREAD):
         raise ValueError(refused + "take ecmp, rps, a scheme of servers, or --engine packet")
     elif rule and rule.hosts and rule.hosts["trigger"] != Trigger.NONE:
         raise ValueError(refused + "take trigger=none")
+
+
+def check_choice(run: Run, transport: Transport, *, is_layered: bool) -> None:
+    """Raise ValueError unless packets have what `transport` chooses among: layers or entropies."""
+    if is_layered and transport.entropies:
+        raise ValueError(
+            f"{run.experiment}: packets of {run.text('scheme')} have layers; take ecmp for "
+            "entropies"
+        )
+    if transport.choice != "flow" and not (is_layered or transport.entropies):
+        raise ValueError(
+            f"{run.experiment}: choice={transport.choice} chooses among layers, and "
+            f"{run.text('scheme')} has none; take scheme=fatpaths, or entropies=128"
+        )
 
 
 def replay(run: Run, topology: Topology, graph: TaskGraph, deadline_s: float) -> Replayed:

@@ -4,6 +4,8 @@ A block begins with one of these comments and ends with <!-- end -->:
 
     <!-- claims: SELECTION -->      claims; the selection is that of `weft claims`, or `readme`
     <!-- rows: EXPERIMENT | KEY, ... | COLUMN, ... [by KEY, ...] | key=value ... -->
+    <!-- ratios: EXPERIMENT | KEY, ... | COLUMN | A; B; ... | key=value ... -->
+                                    B over A, paired by seed; a side is key=value ... of its runs
     <!-- verdicts -->               number of claims of each paper with each verdict
     <!-- index -->                  all claims with their verdicts, by paper
     <!-- bench: FILE: FIGURE; ... --> some figures of speed, from results/bench/FILE.json
@@ -40,6 +42,8 @@ from weft.experiments.report.claims import (
     outcome,
     texts,
 )
+from weft.experiments.report.comparison import pairs, ratio
+from weft.experiments.report.panels import number_of
 from weft.experiments.report.published import PageFigure, PublishedSet, page_figures
 from weft.experiments.report.reproduction import select
 from weft.experiments.report.statistics import mean_and_half_width
@@ -50,11 +54,14 @@ ROOT = Path(__file__).resolve().parents[2]
 BENCH = ROOT / "results" / "bench"
 README = "readme"
 BLOCK = re.compile(
-    r"(<!-- (claims|rows|verdicts|index|bench|gallery)(?:: ([^>]*?))? -->\n).*?(<!-- end -->)",
+    r"(<!-- (claims|rows|ratios|verdicts|index|bench|gallery)(?:: ([^>]*?))? -->\n).*?"
+    r"(<!-- end -->)",
     re.DOTALL,
 )
 CLAIM_TITLES = ("", *TITLES[1:])
 UNFINISHED = "unfinished"
+RowPair = tuple[Row, Row]
+PAIRED = "Ratios of runs of the same seed, with 95 % intervals."
 UNCUT = ("_ended_", "_median_")  # statistics without the times of flows that did not end
 # Keys and columns whose names in words would say too little at the head of a table.
 HEADS = {
@@ -118,7 +125,8 @@ def block(kind: str, text: str, published: PublishedSet) -> str:
         return verdict_table(published)
     if kind == "index":
         return "\n".join(index_of(paper, published) for paper in PAPERS)
-    return claim_table(text, published) if kind == "claims" else row_table(text, published)
+    tables = {"claims": claim_table, "rows": row_table, "ratios": ratio_table}
+    return tables[kind](text, published)
 
 
 def table(titles: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
@@ -195,9 +203,7 @@ def row_table(text: str, published: PublishedSet) -> str:
     """Return the table of rows that `text` describes; ValueError if there are none."""
     name, keys, shown, settings = (part.strip() for part in text.split("|"))
     experiment = find(name)
-    rows = [row for row, _ in published.selected(experiment, assignments(settings.split()))]
-    if not rows:
-        raise ValueError(f"no published row of {name} has {settings}")
+    rows, seeds = rows_of(experiment, settings, published)
     line_keys, (column_text, _, by_text) = names_in(keys), shown.partition(" by ")
     figures, by = names_in(column_text), names_in(by_text)
     groups = cells(experiment, rows, (*line_keys, *by))
@@ -207,7 +213,62 @@ def row_table(text: str, published: PublishedSet) -> str:
         + [cell(groups.get((*line, *head), []), key) for head, key in columns_of]
         for line in values_of(rows, line_keys)
     ]
-    return f"{table(titles(line_keys, columns_of), lines)}\n{seeds_of(groups.values())}\n"
+    return f"{table(titles(line_keys, columns_of), lines)}\n{seeds_of(groups.values(), seeds)}\n"
+
+
+def rows_of(
+    experiment: Experiment, settings: str, published: PublishedSet
+) -> tuple[list[Row], int | None]:
+    """Return the rows with `settings`, and how many seeds these name; ValueError if none has."""
+    texts = assignments(settings.split())
+    seeds = int(texts.pop("seeds")) if "seeds" in texts else None
+    rows = [row for row, _ in published.selected(experiment, texts)]
+    if not rows:
+        raise ValueError(f"no published row of {experiment.name} has {settings}")
+    return [row for row in rows if seeds is None or number_of(row, "seed") < seeds], seeds
+
+
+def ratio_table(text: str, published: PublishedSet) -> str:
+    """Return the table of ratios that `text` describes, of runs that agree in all but the sides."""
+    name, keys, column, side_text, settings = (part.strip() for part in text.split("|"))
+    line_keys, sides = names_in(keys), side_text.split(";")
+    columns_of, seeds = paired_columns(find(name), line_keys, sides, settings, published)
+    groups = [group for column_of in columns_of for group in column_of.values()]
+    lines = [
+        [*map(label, line_keys, line)]
+        + [ratio_cell(each.get(line, ()), column) for each in columns_of]
+        for line in values_of([row for group in groups for row, _ in group], line_keys)
+    ]
+    over, *names = (", ".join(assignments(side.split()).values()) for side in sides)
+    heads = [*(title(key, ()) for key in line_keys), *(f"{name} / {over}" for name in names)]
+    return f"{table(heads, lines)}\n{PAIRED} {seeds_of(groups, seeds)}\n"
+
+
+def paired_columns(
+    experiment: Experiment,
+    keys: Sequence[str],
+    sides: Sequence[str],
+    settings: str,
+    published: PublishedSet,
+) -> tuple[list[dict[tuple[Value, ...], list[RowPair]]], int | None]:
+    """Return the pairs of the first side and each other by `keys`, and the seeds of a cell."""
+    (first, seeds), *others = (
+        rows_of(experiment, f"{settings} {side}", published) for side in sides
+    )
+    differing = {key for side in sides for key in assignments(side.split())}
+    columns_of = [
+        by_keys(experiment, pairs(experiment, first, rows, differing), keys) for rows, _ in others
+    ]
+    return columns_of, seeds
+
+
+def by_keys(
+    experiment: Experiment, paired: Sequence[RowPair], keys: Sequence[str]
+) -> dict[tuple[Value, ...], list[RowPair]]:
+    """Return the pairs by `keys`; ValueError as of cells()."""
+    other_of = {str(row["run"]): other for row, other in paired}
+    groups = cells(experiment, [row for row, _ in paired], keys) if paired else {}
+    return {key: [(row, other_of[str(row["run"])]) for row in own] for key, own in groups.items()}
 
 
 def values_of(rows: Sequence[Row], keys: Sequence[str]) -> list[tuple[Value, ...]]:
@@ -223,9 +284,11 @@ def numeric(text: str) -> list[tuple[float, str]]:
     ]
 
 
-def seeds_of(groups: Iterable[Sequence[Row]]) -> str:
-    """Return a sentence with the number of seeds of the cells."""
+def seeds_of(groups: Iterable[Sequence[object]], seeds: int | None = None) -> str:
+    """Return a sentence with the seeds of the cells; ValueError if not each has `seeds`."""
     sizes = {len(group) for group in groups}
+    if seeds is not None and sizes != {seeds}:
+        raise ValueError(f"seeds={seeds}, but cells have {', '.join(map(str, sorted(sizes)))}")
     if sizes == {1}:
         return "One seed."
     span = f"{min(sizes)} to {max(sizes)}" if len(sizes) > 1 else f"{max(sizes)}"
@@ -325,10 +388,27 @@ def cell(rows: Sequence[Row], column: str) -> str:
     if not values:
         return ""
     unit = column_unit(column)
-    is_cut = unit == "ms" and not any(part in column for part in UNCUT)
-    if is_cut and any(row.get("unfinished") for row in rows):
+    if is_cut(rows, column):
         return UNFINISHED
     form = Form.PERCENT if unit == "fraction" else Form.VALUE
     factor, _ = SCALES.get(unit, (1.0, unit))
     centre, half_width = mean_and_half_width([factor * form.of(value) for value in values])
     return number_text(centre, half_width, "%" if unit == "fraction" else "")
+
+
+def is_cut(rows: Iterable[Row], column: str) -> bool:
+    """Return whether `column` is a time over flows of which some did not end."""
+    is_time = column_unit(column) == "ms" and not any(part in column for part in UNCUT)
+    return is_time and any(row.get("unfinished") for row in rows)
+
+
+def ratio_cell(paired: Sequence[RowPair], column: str) -> str:
+    """Return the geometric mean of the ratios of pairs with its interval."""
+    if any(is_cut(sides, column) for sides in paired):
+        return UNFINISHED
+    found = ratio("", column, paired)
+    if not found:
+        return ""
+    ends = () if found.low is None or found.high is None else (found.low, found.high)
+    value, *interval = (f"{number:#.3g}".rstrip(".") for number in (found.ratio, *ends))
+    return f"{value} ({' to '.join(interval)})" if interval else value

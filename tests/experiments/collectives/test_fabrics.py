@@ -15,6 +15,7 @@ from weft.experiments.collectives.fabrics import EXPERIMENT, LAYERS
 from weft.experiments.engines import workloads
 from weft.experiments.engines.arrays import Ints
 from weft.experiments.fatpaths.router_graph import RouterGraph
+from weft.experiments.fatpaths.topology_cost import PRICES, of_a_host
 from weft.experiments.report import figures
 from weft.experiments.runner.definition import Run
 from weft.topologies import build
@@ -134,10 +135,21 @@ def test_no_packet_takes_a_link_that_is_known_to_have_failed(scheme: str) -> Non
     assert silent["p99_ms"] > row(**failing)["p99_ms"]
 
 
+def test_reps_leaves_entropy_values_that_hash_to_a_dead_link() -> None:
+    """Those of a flow under ECMP alone all take one path."""
+    failing = {"topology": "clos:n=4,r=4,m=4", "failed_fraction": 0.1, "failure": "silent"}
+    left = [
+        row(**failing, transport=f"ndp:choice={choice}")["unfinished"]
+        for choice in ("flow", "reps,entropies=1", "reps,entropies=64")
+    ]
+    assert left[0] == left[1] > 20 * left[2]
+
+
 @pytest.mark.parametrize(
     ("values", "reason"),
     [
         ({"transport": "ndp:choice=reps"}, "chooses among layers, and ecmp has none"),
+        ({"scheme": LAYERS, "transport": "ndp:entropies=8"}, "take ecmp for entropies"),
         ({"topology": "clos:n=2,r=2,m=2", "scheme": "ugal"}, "take vlb"),
         ({"topology": "star:n=4", "traffic": "worst"}, "hosts send to those of another router"),
         ({"topology": "dcell:n=4,k=1", "scheme": "dr"}, "must be a fabric of switches"),
@@ -218,7 +230,7 @@ def flows(topology: str, scheme: str, ms: float, **values: object) -> dict[str, 
 
 ROWS = [
     flows(SLIMFLY, "ecmp", 4.0),
-    flows(SLIMFLY, "ecmp", 2.0, seed=1),
+    flows(SLIMFLY, "ecmp", 0.5, seed=1),  # a seed that the others have not
     flows(SLIMFLY, LAYERS, 2.5, transport="ndp:choice=reps"),
     flows(SLIMFLY, "drill", 0.5, unfinished=1),  # a flow is missing
     flows(SLIMFLY, "ugal", 0.1, failed_fraction=0.01),
@@ -260,3 +272,24 @@ def test_the_figure_is_a_map_curves_or_bars() -> None:
             EXPERIMENT.plot(rows, figure)  # type: ignore[arg-type]
             assert {*texts} <= {text.get_text() for text in figure.axes[0].texts}
             assert len(figure.axes) == panels
+
+
+PARTS = {"ports": ("port_usd",), "cables": ("copper_usd", "fibre_usd"), "routers": ("router_usd",)}
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("times", [0.5, 1.5])
+def test_prices_of_a_part_leave_the_spread_of_costs(part: str, times: float) -> None:
+    """docs/fabrics.md says so: 26 or 27 %, the PolarFly cheapest and the HyperX dearest."""
+    prices = {
+        name: round(price * (times if name in PARTS[part] else 1)) for name, price in PRICES.items()
+    }
+    costs = {
+        spec.partition(":")[0]: float(str(of_a_host(build(spec), prices)["host_cost_usd"]))
+        for spec in fabrics.NETWORKS
+    }
+    least, most = min(costs, key=costs.__getitem__), max(costs, key=costs.__getitem__)
+    assert (least, most) == ("polarfly", "hyperx")
+    assert 1.255 < costs[most] / costs[least] < 1.275
+    assert 0.815 < costs[least] / costs["clos"] < 0.90
+    assert 1.03 < costs[most] / costs["clos"] < 1.14

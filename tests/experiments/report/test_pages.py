@@ -143,6 +143,43 @@ def test_a_table_says_how_many_seeds_it_has(sizes, text):
     assert pages.seeds_of([[{}] * size for size in sizes]) == text
 
 
+def test_a_table_of_some_seeds_refuses_cells_of_fewer():
+    assert pages.seeds_of([[{}] * 3] * 2, 3) == "Means of 3 seeds."
+    for sizes in ([2, 2], [3, 2]):
+        with pytest.raises(ValueError, match="seeds=3, but cells have 2"):
+            pages.seeds_of([[{}] * size for size in sizes], 3)
+
+
+RANDOM = "traffic=uniform load_fraction=0.4 seconds=0.01 topology=slimfly:q=5,p=4"
+SIDES = "scheme=ecmp transport=ndp; scheme=drill transport=ndp"
+
+
+def block(text):
+    return pages.with_blocks(f"<!-- {text} -->\n<!-- end -->", PublishedSet(FOLDER))
+
+
+def test_ratios_are_of_runs_of_one_seed():
+    """Most pairs of a Slim Fly's routers have one shortest path."""
+    text = f"{RANDOM} failed_fraction=0.0 seeds=3"
+    table = block(f"ratios: fabrics | topology | p99_ms | {SIDES} | {text}")
+    assert "| topology | drill, ndp / ecmp, ndp |" in table
+    assert "| `slimfly:q=5,p=4` | 1.00 (1.00 to 1.00) |" in table
+    assert table.endswith("95 % intervals. Means of 3 seeds.\n\n<!-- end -->")
+
+
+def test_ratios_of_several_settings_are_not_mixed():
+    with pytest.raises(ValueError, match="a cell has rows of several failed_fraction"):
+        block(f"ratios: fabrics | topology | p99_ms | {SIDES} | {RANDOM}")
+
+
+def test_a_ratio_is_that_of_times_of_flows_that_ended():
+    sides = [({"mean_ms": a, "unfinished": 0}, {"mean_ms": 2 * a, "unfinished": 0}) for a in (1, 3)]
+    assert pages.ratio_cell(sides, "mean_ms") == "2.00 (2.00 to 2.00)"
+    assert pages.ratio_cell(sides[:1], "mean_ms") == "2.00"
+    assert pages.ratio_cell([*sides, ({"unfinished": 1}, {})], "mean_ms") == pages.UNFINISHED
+    assert pages.ratio_cell([], "mean_ms") == ""
+
+
 def test_a_rate_is_in_mbit_a_second():
     assert pages.title("slowest_flow_bps", ()) == "slowest flow (Mbit/s)"
     assert pages.cell([{"slowest_flow_bps": 935_987_200}], "slowest_flow_bps") == "936"
