@@ -314,7 +314,7 @@ def _on_virtual_kernel(
     """
     from weft.experiments.cli.virtual_up import MEMORY_MB, GuestMessages
     from weft.testbed.labs.play import received
-    from weft.testbed.runs import run_process
+    from weft.testbed.runs import isolated_python
     from weft.testbed.uml import uml
 
     path = Path(arguments.lab).resolve()
@@ -324,7 +324,7 @@ def _on_virtual_kernel(
     progress("a kernel for virtual time boots")
     try:
         status = uml.run(
-            run_process.command("weft.experiments.cli.cli", ["check", path.name, *words]),
+            isolated_python.command("weft.experiments.cli.cli", ["check", path.name, *words]),
             virtual=uml.VirtualClock(seed=arguments.seed),
             memory_mb=MEMORY_MB,
             timeout_s=arguments.timeout_s,

@@ -113,14 +113,14 @@ def up(arguments: Namespace) -> int:
 
 def command(verb: str, arguments: Namespace, more: Sequence[str] = ()) -> list[str]:
     """Return the command `verb` of weft with the network's options, and those called `more`."""
-    from weft.testbed.runs import run_process
+    from weft.testbed.runs import isolated_python
 
     words = [verb, arguments.topology]
     for name in (*OPTIONS, *more):
         value = getattr(arguments, name)
         if value is not None:
             words += [option(name), str(value)]
-    return run_process.command("weft.experiments.cli.cli", words)
+    return isolated_python.command("weft.experiments.cli.cli", words)
 
 
 def boot(

@@ -23,7 +23,7 @@ from weft.experiments.runner.rows import row_of, text_of
 from weft.testbed.linux import clock
 from weft.testbed.machine.machine import machine
 from weft.testbed.network.bring_up import HOP_NS
-from weft.testbed.runs import run_process
+from weft.testbed.runs import isolated_python
 from weft.testbed.uml import host_questions, uml, virtual_kernel
 
 RUN = "run.json"  # file inside
@@ -49,7 +49,7 @@ def measure(run: Run, *, core: int | None = None) -> VirtualRunResult:
     exchange = uml.Exchange({RUN: json.dumps(run.content)})
     seeded = uml.VirtualClock(seed=run.seed + 1, syscall_ns=run.syscall_ns)
     environment = os.environ | {"NUMBA_CACHE_DIR": COMPILED, HOP_NS: str(run.hop_ns)}
-    argv = run_process.command("weft.experiments.runner.virtual_runs")
+    argv = isolated_python.command("weft.experiments.runner.virtual_runs")
     status = uml.run(
         argv,
         virtual=seeded,

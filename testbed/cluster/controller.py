@@ -36,7 +36,7 @@ from weft.testbed.linux import clock
 from weft.testbed.plan.network_plan import NetworkPlan, links_from
 from weft.testbed.plan.part import part_from
 from weft.testbed.plan.plane_selection import fixed_routes
-from weft.testbed.runs import private_files, run_process
+from weft.testbed.runs import isolated_python, private_files
 from weft.testbed.runs.run import ENVIRONMENT, UNNAMED, RunRecord, find, write_journal
 from weft.topologies.core.link import MTU_BYTES
 
@@ -341,9 +341,9 @@ def launch(record: RunRecord, lock: int) -> dict[str, float]:
     log = record.directory / LOG
     with open(private_files.open_file(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "w") as errors:
         process = subprocess.Popen(
-            run_process.command(__name__, [record.id]),
-            cwd=run_process.FOLDER,
-            env=run_process.environment(
+            isolated_python.command(__name__, [record.id]),
+            cwd=isolated_python.FOLDER,
+            env=isolated_python.environment(
                 {ENVIRONMENT: record.id, SSH_KEYS: os.environ.get(SSH_KEYS, "")}
             ),
             stdin=subprocess.DEVNULL,

@@ -28,7 +28,7 @@ from typing import Any
 from weft.testbed.cluster.leases import GONE_S
 from weft.testbed.labs.yaml_lines import Keys, keys, position, read
 from weft.testbed.linux import clock
-from weft.testbed.runs import run_process
+from weft.testbed.runs import isolated_python, run_process
 from weft.topologies.core.grammar import quoted
 from weft.topologies.core.link import delay_us
 
@@ -41,7 +41,7 @@ SSH_OPTIONS = (
 )
 SSH = ("ssh", *(word for option in SSH_OPTIONS for word in ("-o", option)))
 END_S, POLL_S = 30.0, 0.5
-HERE = tuple(run_process.command("weft.experiments.cli.cli"))
+HERE = tuple(isolated_python.command("weft.experiments.cli.cli"))
 KEEP = ["setpriv", "--pdeathsig", "KILL", "unshare", "--net", "--mount", "--pid", "--fork"]
 SPACES = ["--kill-child", "--mount-proc", "--time", "--monotonic"]
 AHEAD_S = 1000  # of the clock of each machine before that of the machine before

@@ -17,7 +17,7 @@ from weft.testbed.linux import icmp, netns
 from weft.testbed.measure import fidelity
 from weft.testbed.measure.fidelity import Component, at_most
 from weft.testbed.measure.prober import PAIR, READY, REPORT, START
-from weft.testbed.runs import run_process
+from weft.testbed.runs import isolated_python
 from weft.testbed.runs.network_handle import NetworkHandle
 from weft.testbed.runs.run import ENVIRONMENT
 
@@ -180,13 +180,13 @@ class OutageProbe:
     def _spawn(self, fds: Iterable[int]) -> subprocess.Popen[bytes]:
         """Start the prober with these sockets."""
         return subprocess.Popen(
-            run_process.command("weft.testbed.measure.prober", packages=False),
+            isolated_python.command("weft.testbed.measure.prober", packages=False),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             pass_fds=list(fds),
-            cwd=run_process.FOLDER,
-            env=run_process.environment({ENVIRONMENT: self.net.identity.id}),
+            cwd=isolated_python.FOLDER,
+            env=isolated_python.environment({ENVIRONMENT: self.net.identity.id}),
         )
 
     def stop(self) -> None:

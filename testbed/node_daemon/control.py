@@ -14,7 +14,7 @@ from weft.testbed.node_daemon.counters import FILE, DaemonCounters
 from weft.testbed.node_daemon.daemon import REKEY
 from weft.testbed.node_daemon.daemon_files import Daemons
 from weft.testbed.node_daemon.supervisor import NAME, READY, START_S, STOP_S
-from weft.testbed.runs import private_files, run_process
+from weft.testbed.runs import isolated_python, private_files
 from weft.testbed.runs.run import ENVIRONMENT, RunRecord
 
 # lines at the margin of a traceback that are no errors themselves
@@ -53,7 +53,7 @@ def launch(
     owner, lock = (os.getpid(), -1) if keep is None else (0, keep)
     argv = [str(run.directory), *map(str, (processes, owner, lock, int(restart)))]
     # without site: a daemon needs weft's packages and its scheme's only; start-up files cost time
-    command = run_process.command(
+    command = isolated_python.command(
         "weft.testbed.node_daemon.supervisor", argv, packages=False, search=search_path(daemons)
     )
     return _start_supervisor(run, command, () if keep is None else (keep,))
@@ -66,8 +66,8 @@ def _start_supervisor(run: RunRecord, command: list[str], descriptors: tuple[int
     with open(private_files.open_file(error_file, flags), "w") as errors:
         process = subprocess.Popen(
             command,
-            cwd=run_process.FOLDER,
-            env=run_process.environment({ENVIRONMENT: run.id}),
+            cwd=isolated_python.FOLDER,
+            env=isolated_python.environment({ENVIRONMENT: run.id}),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=errors,

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from weft.testbed.node_daemon.watchdog import Silences
-from weft.testbed.runs import run_process
+from weft.testbed.runs import isolated_python
 
 # periods, of a second as a rule: longer than it takes to kill a daemon that does not end
 HANGS_AFTER = 8
@@ -68,7 +68,7 @@ def start(lock: int, period_s: float) -> Successor:
     pidfd = os.pidfd_open(os.getpid())
     reader, beats = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     argv = [str(pidfd), str(lock), str(reader), f"{period_s:g}", *own_argv, AGAIN]
-    command = run_process.command("weft.testbed.node_daemon.successor", argv, packages=False)
+    command = isolated_python.command("weft.testbed.node_daemon.successor", argv, packages=False)
     if not (pid := os.fork()):
         for fd in (pidfd, lock, reader):
             if fd >= 0:

@@ -175,3 +175,17 @@ def test_what_cannot_be_is_refused_in_one_line(network, spec, line):
     with pytest.raises(ValueError) as raised:  # noqa: PT011, the line is compared whole
         registry.checked(build(network), spec)
     assert str(raised.value) == line
+
+
+@pytest.mark.parametrize(("word", "data", "answers"), [
+    ("cut", True, True),
+    ("gap-cut", True, True),
+    ("cut-ecn", True, True),
+    ("gap-cut-ecn", True, True),
+    ("data-cut", True, False),
+    ("gap", False, False),
+])  # fmt: skip
+def test_acknowledgements_leave_layers_by_cuts_but_in_the_paper(word, data, answers):
+    trigger = registry.rule(f"fatpaths:trigger={word}").hosts["trigger"]
+    assert bool(trigger & scheme.Trigger.CUT) == data
+    assert bool(trigger & scheme.Trigger.REPEAT) == answers

@@ -20,7 +20,7 @@ HEADER_NS = 12  # 64 bytes
 
 def run_of(scheme: str, **instead: object):
     cell = {"topology": SMALL, "message_kb": 64, "permutations": 2, "scheme": scheme}
-    return one(dar_permutations, engine="packet", **cell | instead)
+    return one(dar_permutations.EXPERIMENT, engine="packet", **cell | instead)
 
 
 def figures_of(scheme: str, **instead: object):

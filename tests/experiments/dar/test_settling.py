@@ -50,7 +50,7 @@ def test_moves_belong_to_the_permutation_that_is_under_way():
 def test_permutations_of_simulated_packets_settle():
     """Each move that daemons have counted is one of the permutations, or of the last beginning."""
     cell = SMALL | {"topology": "clos:n=8,r=8,m=8", "scheme": "dar", "preset": "infiniband"}
-    run = one(dar_settling, **cell, engine="packet", time_us=110.0)
+    run = one(dar_settling.EXPERIMENT, **cell, engine="packet", time_us=110.0)
     moves = dar_settling.on_packets(run)
     beside = dar_table.simulation(run)
     beside.run((), 110e-6, ())
@@ -61,9 +61,11 @@ def test_permutations_of_simulated_packets_settle():
     assert moves.moved[:, 0].sum() == moves.reroutes.sum() > 0
     assert moves.late_fraction == 0
     assert np.diff(moves.began).tolist() == [66, 67, 67, 66]
-    full = one(dar_settling, **cell | {"host_gbps": 40.0}, engine="packet", time_us=300.0)
+    full = one(
+        dar_settling.EXPERIMENT, **cell | {"host_gbps": 40.0}, engine="packet", time_us=300.0
+    )
     assert dar_settling.on_packets(full).late_fraction > 0.1
-    short = one(dar_settling, **cell, engine="packet", time_us=20.0)
+    short = one(dar_settling.EXPERIMENT, **cell, engine="packet", time_us=20.0)
     with warnings.catch_warnings(action="error"), pytest.raises(ValueError, match="above 27"):
         dar_settling.measure(short)
 
@@ -72,7 +74,7 @@ def test_the_central_optimum_of_simulated_packets_leaves_links_without_a_queue()
     """No two flows share a link, so a packet takes its own time on each, and the rate is full."""
     cell = SMALL | {"host_gbps": 40.0, "scheme": "central", "traffic": "cross"}
     own = {"preset": "ours", "time_us": 200.0, "skipped_us": 20.0}
-    run = one(dar_table, **cell | own, engine="packet")
+    run = one(dar_table.EXPERIMENT, **cell | own, engine="packet")
     figures = dar_table.measure(run).figures
     packet_us, wire_us = 8 * 2048 / 40_000, 4 * 8 * 2048 / 40_000
     assert figures["min_throughput_gbps"] == pytest.approx(40, rel=packet_us / 180 * 2)
@@ -91,16 +93,18 @@ def test_what_follows_a_message_is_the_hosts_next_one():
 
 
 def test_daemons_on_the_kernel_count_every_flow_and_look_as_often_as_was_asked():
-    run = one(dar_settling, **SMALL, kernel_mbps=40, period_slots=10, rest_slots=25)
+    run = one(dar_settling.EXPERIMENT, **SMALL, kernel_mbps=40, period_slots=10, rest_slots=25)
     spec = settings.spec_on_kernel(run)
     assert spec.startswith("dar:p=2,detect=count,informed=0,period_us=3028,cool=3,")
     assert "elephant_kb=0" in spec
     assert "active_us=6056" in spec
     by_queue = settings.spec_on_kernel(
-        one(dar_settling, **{**SMALL, "scheme": "dar", "host_gbps": 20.8})
+        one(dar_settling.EXPERIMENT, **{**SMALL, "scheme": "dar", "host_gbps": 20.8})
     )
     assert by_queue.startswith("dar:p=2,detect=queue")
-    assert settings.spec_on_kernel(one(dar_table, **{**SMALL, "scheme": "ecmp"})) == "ecmp"
+    assert (
+        settings.spec_on_kernel(one(dar_table.EXPERIMENT, **{**SMALL, "scheme": "ecmp"})) == "ecmp"
+    )
 
 
 @pytest.mark.parametrize(
@@ -112,8 +116,8 @@ def test_daemons_on_the_kernel_count_every_flow_and_look_as_often_as_was_asked()
 @pytest.mark.parametrize("experiment", [dar_settling, dar_table])
 def test_what_the_kernel_cannot_do_is_refused(experiment, instead, says):
     with pytest.raises(ValueError, match=says):
-        experiment.EXPERIMENT.check(one(experiment, **{**SMALL, **instead}))
-    experiment.EXPERIMENT.check(one(experiment, **SMALL))
+        experiment.EXPERIMENT.check(one(experiment.EXPERIMENT, **{**SMALL, **instead}))
+    experiment.EXPERIMENT.check(one(experiment.EXPERIMENT, **SMALL))
 
 
 @pytest.mark.parametrize(
@@ -148,7 +152,9 @@ def test_an_error_names_the_parameter_that_mends_it():
 @pytest.mark.kernel
 def test_permutations_on_the_kernel_settle():
     """Three permutations of nine hosts; two thirds of their time are looked at."""
-    result = dar_settling.measure(one(dar_settling, **SMALL, kernel_mbps=10, time_us=120.0))
+    result = dar_settling.measure(
+        one(dar_settling.EXPERIMENT, **SMALL, kernel_mbps=10, time_us=120.0)
+    )
     assert result.figures["permutations"] == 2
     assert result.figures["period_us"] == pytest.approx(9.83, abs=0.01)
     assert 0 <= result.figures["moves_per_flow"] < 3
@@ -158,7 +164,7 @@ def test_permutations_on_the_kernel_settle():
 @pytest.mark.kernel
 def test_messages_on_the_kernel_have_the_tables_lines():
     result = dar_table.measure(
-        one(dar_table, **SMALL, kernel_mbps=10, time_us=300.0, skipped_us=60.0)
+        one(dar_table.EXPERIMENT, **SMALL, kernel_mbps=10, time_us=300.0, skipped_us=60.0)
     )
     figures = result.figures
     assert figures.keys() == dar_table.EXPERIMENT.columns.keys() - {"paper_*"}

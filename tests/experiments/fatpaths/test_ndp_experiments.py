@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 
-from weft.experiments.fatpaths import ndp_baselines, transports
+from weft.daemons.fatpaths.scheme import TRIGGERS, Trigger
+from weft.experiments.fatpaths import fatpaths_tcp, fatpaths_vs_fattree, ndp_baselines, transports
 from weft.experiments.fatpaths.transports import Load
 from weft.experiments.report import figures
 from weft.testbed.packets.transport import transport
+from weft.topologies.core.grammar import parse
 from weft.topologies.core.link import Mbps
 
 
@@ -62,6 +64,15 @@ def test_transports_are_named():
 def test_cells_whose_rows_have_changed_have_other_versions(cell, changes):
     engine, scheme, spec = cell.split()
     assert transports.revisions(engine, {"scheme": scheme, "transport": spec}) == changes
+
+
+def test_the_papers_flows_leave_layers_by_their_data_on_both_engines():
+    given = {"routing": "layers", "topology": "slimfly:q=3,p=3", "rho": "0.6"}
+    (run,) = fatpaths_tcp.EXPERIMENT.runs(given, seeds=1, engines=["packet"])
+    _, options = parse(fatpaths_vs_fattree.layered_scheme(run))
+    on_linux = TRIGGERS[options["trigger"]]
+    simulated = transports.tcp_layers(run, transports.Carriage(1, 1.0)).trigger
+    assert on_linux == simulated == Trigger.CUT
 
 
 def test_the_ideal_is_that_of_the_busiest_link_of_a_host():

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from weft.testbed.linux import process
-from weft.testbed.runs import run_process
+from weft.testbed.runs import isolated_python
 
 
 def test_what_root_may_not_raise_is_one_line_that_says_what_is_needed():
@@ -98,7 +98,9 @@ def test_maps_that_are_open_need_a_right_on_old_kernels(release: str, kept: set[
 
 def test_what_is_given_up_is_gone_for_good() -> None:
     command = [sys.executable, "-c", PROGRAM]
-    done = subprocess.run(command, cwd=run_process.ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        command, cwd=isolated_python.ROOT, capture_output=True, text=True, check=True
+    )
     others, *refused, last = done.stdout.splitlines()
     assert others == "{0}"
     assert refused == ["refused"] * 2

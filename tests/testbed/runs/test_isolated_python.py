@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from weft.testbed.runs import run_process
+from weft.testbed.runs import isolated_python, run_process
 
 PICKLE = 'raise SystemExit("another user\'s pickle was imported")'
 NAME, OWN, RUN = "pickle", "own_scheme", "timeit"
@@ -45,11 +45,11 @@ def test_python_dash_m_runs_what_lies_in_the_current_folder(hostile):
 @pytest.mark.parametrize("packages", [False, True])
 def test_no_module_comes_from_where_it_is_started(hostile, packages):
     (hostile / f"{OWN}.py").write_text(PRINTS)
-    argv = run_process.command(OWN, ["a", "b"], packages=packages, search=[Path()])
-    environment = run_process.environment({"WEFT_RUN": "x"})
+    argv = isolated_python.command(OWN, ["a", "b"], packages=packages, search=[Path()])
+    environment = isolated_python.environment({"WEFT_RUN": "x"})
     done = subprocess.run(
         argv,
-        cwd=run_process.FOLDER,
+        cwd=isolated_python.FOLDER,
         env=environment,
         capture_output=True,
         text=True,
@@ -66,8 +66,8 @@ def test_no_module_comes_from_the_current_folder_whatever_that_is(hostile, packa
     """The folder in which a process starts is one safeguard; that Python does not look there is
     another."""
     (hostile / f"{OWN}.py").write_text(PRINTS)
-    argv = run_process.command(OWN, packages=packages, search=[hostile])
-    environment = run_process.environment()
+    argv = isolated_python.command(OWN, packages=packages, search=[hostile])
+    environment = isolated_python.environment()
     done = subprocess.run(
         argv, cwd=hostile, env=environment, capture_output=True, text=True, check=True
     ).stdout
@@ -77,8 +77,8 @@ def test_no_module_comes_from_the_current_folder_whatever_that_is(hostile, packa
 @pytest.mark.parametrize("packages", [False, True])
 def test_packages_are_found_where_they_are_asked_for(hostile, packages):
     (hostile / f"{OWN}.py").write_text("import importlib.util as u; print(u.find_spec('numpy'))")
-    argv = run_process.command(OWN, packages=packages, search=[hostile])
-    environment = run_process.environment()
+    argv = isolated_python.command(OWN, packages=packages, search=[hostile])
+    environment = isolated_python.environment()
     done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=True).stdout
     assert (done == "None\n") is not packages
 
@@ -86,17 +86,17 @@ def test_packages_are_found_where_they_are_asked_for(hostile, packages):
 def test_weft_is_this_one(hostile):
     """Also where another is installed."""
     (hostile / f"{OWN}.py").write_text("import weft.testbed; print(weft.testbed.__file__)")
-    argv = run_process.command(OWN, search=[hostile])
+    argv = isolated_python.command(OWN, search=[hostile])
     done = subprocess.run(
-        argv, cwd="/", env=run_process.environment(), capture_output=True, text=True, check=True
+        argv, cwd="/", env=isolated_python.environment(), capture_output=True, text=True, check=True
     )
-    assert Path(done.stdout.strip()).parents[2] == run_process.ROOT
+    assert Path(done.stdout.strip()).parents[2] == isolated_python.ROOT
 
 
 def test_all_python_is_started_so():
     """No other file says which interpreter to start; `weft daemon` becomes itself once more, as it
     was started."""
-    root = run_process.ROOT
+    root = isolated_python.ROOT
     files = [
         file
         for folder in ("daemons", "testbed", "experiments")
