@@ -28,7 +28,7 @@ from typing import Any
 from weft.testbed.cluster.leases import GONE_S
 from weft.testbed.labs.yaml_lines import Keys, keys, position, read
 from weft.testbed.linux import clock
-from weft.testbed.runs import isolated_python, run_process
+from weft.testbed.runs import isolated_python
 from weft.topologies.core.grammar import quoted
 from weft.topologies.core.link import delay_us
 
@@ -230,7 +230,7 @@ def clean(machines: Sequence[ClusterMachine], name: str | None) -> list[str]:
         clock.sleep(POLL_S)
 
 
-PROGRAM = run_process.shell_command("weft.experiments.cli.cli")
+PROGRAM = isolated_python.shell_command("weft.experiments.cli.cli")
 
 
 class MachineHere:

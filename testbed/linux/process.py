@@ -17,7 +17,6 @@ import os
 import re
 import resource
 import signal
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Self
@@ -128,6 +127,8 @@ def deferred_signals() -> Iterator[None]:
     Handlers run in the main thread, whichever thread the system chose, so that the handlers are
     replaced, and not the thread's mask.  Other threads are not interrupted anyway.
     """
+    import threading  # not for daemons, whose memory it would cost
+
     if threading.current_thread() is not threading.main_thread():
         yield
         return

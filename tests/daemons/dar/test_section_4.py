@@ -47,7 +47,7 @@ def by_daemons(ears: str) -> tuple[np.ndarray, np.ndarray]:
 def beside_packets(ears: str) -> tuple[np.ndarray, np.ndarray]:
     """Return the same of simulated packets."""
     run = one(
-        dar_settling,
+        dar_settling.EXPERIMENT,
         engine="packet",
         topology=f"clos:n={N},r={N},m={N}",
         scheme="dar",

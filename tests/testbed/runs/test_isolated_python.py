@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from weft.testbed.runs import isolated_python, run_process
+from weft.testbed.runs import isolated_python
 
 PICKLE = 'raise SystemExit("another user\'s pickle was imported")'
 NAME, OWN, RUN = "pickle", "own_scheme", "timeit"
@@ -105,7 +105,7 @@ def test_all_python_is_started_so():
     others = [
         line
         for file in files
-        if file.resolve() != Path(run_process.__file__).resolve()
+        if file.resolve() != Path(isolated_python.__file__).resolve()
         for line in file.read_text().splitlines()
         if "sys.executable" in line
     ]
