@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-import psutil
-
 from weft.testbed.linux import clock, netlink, tc
 from weft.testbed.linux.interface import interfaces
 from weft.testbed.linux.process import Closing
@@ -210,6 +208,8 @@ def host_load(processes: Mapping[str, int]) -> HostLoad:
     softnet = [
         [int(word, 16) for word in line.split()] for line in _lines("/proc/net/softnet_stat")
     ]
+    import psutil  # not for `weft status`, which has it wait
+
     cpu = psutil.cpu_times()
     guests_s = cpu.guest + cpu.guest_nice  # the kernel counts them as user time too
     return HostLoad(
@@ -270,4 +270,6 @@ def _lines(path: str) -> list[str]:
 
 def pss_kib(pid: int) -> int:
     """Return the proportional set size of a process."""
+    import psutil
+
     return int(psutil.Process(pid).memory_full_info().pss) // 1024

@@ -204,7 +204,7 @@ def small(experiment, **instead):
 def test_small_runs_measure_and_are_drawn():
     rows = []
     for scheme in ("ecmp", "fatpaths:layers=3,trigger=cut,start=random,rho=0.7"):
-        run = small(fatpaths_fct, scheme=scheme, size_fraction=0.02, ecn_packets=5)
+        run = small(fatpaths_fct.EXPERIMENT, scheme=scheme, size_fraction=0.02, ecn_packets=5)
         result = fatpaths_fct.measure(run)
         figures = result.figures
         assert figures["flows"] == len(figures["times_ms"]) > 5
@@ -213,7 +213,7 @@ def test_small_runs_measure_and_are_drawn():
         assert (figures["first_layer_fraction"] or 0) < 1
         rows.append({**run.parameters, **figures, "fidelity": result.fidelity, "seed": 0})
     fatpaths_fct.EXPERIMENT.plot(rows, Figure())
-    run = small(flowlet_gaps, frame_bytes=9000, rate_mbps=60)
+    run = small(flowlet_gaps.EXPERIMENT, frame_bytes=9000, rate_mbps=60)
     result = flowlet_gaps.measure(run)
     assert sum(result.figures["gaps"]) == result.figures["packets"] > 500
     assert 0 <= result.figures["beyond_30_fraction"] <= result.figures["beyond_2_fraction"] < 1
@@ -222,7 +222,7 @@ def test_small_runs_measure_and_are_drawn():
         [{**run.parameters, **result.figures, "fidelity": result.fidelity, "seed": 0}], Figure()
     )
     run = first_run(
-        fatpaths_stencil,
+        fatpaths_stencil.EXPERIMENT,
         **{
             "topology": "slimfly:q=3,p=1",
             "pattern": "stencil:offset=4",
