@@ -34,8 +34,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from weft.daemons.routing.route_addresses import COUNT
-from weft.daemons.routing.shortest import UNREACHED, first_hop
-from weft.daemons.routing.shortest import distances_within as distances
+from weft.daemons.routing.shortest import UNREACHED, distances_within, first_hop
 from weft.topologies.recursive.ccrdn import Ccrdn, common_level, gateway, peer
 
 # Fields of a packet: the server that it must visit first, or NOWHERE; reroutes left; hops left;
@@ -169,7 +168,7 @@ def next_hop(
     if packet[PROXY] == cur:
         packet[PROXY] = NOWHERE
     first = cur - cur % t[dfr.b]
-    distances(rule, t, dfr.b, down, cur - first, distance, parent, queue)
+    distances_within(rule, t, dfr.b, down, cur - first, distance, parent, queue)
     return onward(rule, t, dfr, down, cur, dst, packet, draw, distance, parent)
 
 

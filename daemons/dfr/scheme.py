@@ -34,8 +34,7 @@ from weft.daemons.dfr import routing as dfr
 from weft.daemons.dfr.routing import NO_SUBNETWORK, Dfr, HopState
 from weft.daemons.routing import dr, route_addresses, shortest
 from weft.daemons.routing.route_addresses import first_octet
-from weft.daemons.routing.shortest import dead_channels
-from weft.daemons.routing.shortest import distances_within as distances
+from weft.daemons.routing.shortest import dead_channels, distances_within
 from weft.topologies.core.address import SERVER_BLOCK, Prefix
 from weft.topologies.core.family import IntegerParameter
 from weft.topologies.recursive.ccrdn import Ccrdn
@@ -135,7 +134,7 @@ class DfrRouting(Flooding):
         """Return the shortest paths from this server around the dead channels `down`."""
         rule, t, b = self._network.rule, self._network.t, self._settings.b
         distance, parent, queue = [0] * self._size, [0] * self._size, [0] * self._size
-        distances(rule, t, b, down, self._node - self._first, distance, parent, queue)
+        distances_within(rule, t, b, down, self._node - self._first, distance, parent, queue)
         return _Search(down, distance, parent)
 
     def _decision(self, search: _Search, state: HopState, dst: int) -> tuple[Hop | None, HopState]:

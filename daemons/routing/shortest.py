@@ -163,7 +163,7 @@ def first_hop(parent: Sequence[int], src: int, dst: int) -> int:
     """Return the server after `src` on a shortest path to `dst`; -1 without a path.
 
     Args:
-        parent: result of distances() from `src`.
+        parent: of each server, as distances_within() from `src` fills it.
         src: first server.
         dst: last server.
     """

@@ -146,7 +146,7 @@ class SimulatedFlowPlacements(Simulated):
 
     ports: port of each placed flow, and the time of its placement.
     turn: period of the last report.
-    seen: input port of each incoming flow, with the times of its first and last packet there.
+    arrivals: input port of each incoming flow, with the times of its first and last packet there.
     shared: port by destination, for flows that share a port.
     reported_s: time of the last report of each incoming flow in a long queue.
     """

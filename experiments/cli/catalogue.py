@@ -1,4 +1,4 @@
-"""Catalogue of experiments, families of networks, routing schemes and link options.
+"""Catalogue of experiments, networks, schemes, transports, patterns, and options of links.
 
 Experiments are described in full, for `weft describe` and `weft run EXPERIMENT --help`.
 """
@@ -210,23 +210,13 @@ def described(experiment: Experiment, entries: Entries) -> dict[str, Any]:
         *explained(experiment.columns),
         *(Column(name, column_unit(name), "") for name in strange),
     ]
+    entry = experiment_entry(experiment)
+    defaults = entry.pop("sweep")
+    for key, about in entry["parameters"].items():
+        about["default"] = defaults[key]
     return {
-        "name": experiment.name,
-        "question": experiment.question,
-        "source": experiment.source,
-        "engines": list(experiment.engines),
-        "seeds": experiment.seeds,
+        **entry,
         "default_runs": len(experiment.default_runs()),
-        "takes_s": experiment.takes_s,
-        "parameters": {
-            key: {
-                "meaning": parameter.meaning,
-                "unit": parameter.unit,
-                "values": parameter.range,
-                "default": list(values),
-            }
-            for key, (parameter, values) in experiment.axes.items()
-        },
         "columns": [column._asdict() for column in table],
         "must_hold": list(experiment.must_hold),
         "stored": stored(entries),

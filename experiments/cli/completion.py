@@ -121,10 +121,11 @@ def engines(**_: Any) -> Sequence[str]:
 def catalogued(**_: Any) -> list[str]:
     """Return what `weft list` takes."""
     from weft.experiments.cli.graph_commands import SECTIONS
+    from weft.experiments.engines.workloads import PATTERNS
     from weft.testbed.packets.transport import ALL
     from weft.topologies import modules
 
-    return [*SECTIONS, *modules(), *schemes(), *ALL]
+    return [*SECTIONS, *modules(), *schemes(), *ALL, *PATTERNS]
 
 
 def nodes(parsed_args: Namespace | None = None, **_: Any) -> list[str]:

@@ -104,7 +104,7 @@ def list_all(arguments: Namespace) -> int:
 
 
 def name_of(spec: str) -> str:
-    """Return the name alone of a spec of a network or scheme, such as planes:k=4,of=star:n=3."""
+    """Return the name alone of a spec, such as planes:k=4,of=star:n=3."""
     return spec.partition(":")[0]
 
 
@@ -134,7 +134,7 @@ def print_section(title: str, hint: str, entries: list[dict[str, Any]]) -> None:
 
 
 def print_one(entry: dict[str, Any]) -> None:
-    """Print a family of networks or a scheme, with a line for each parameter."""
+    """Print an entry of `weft list`, with a line for each parameter."""
     print(f"{entry.get('example', entry['name'])}: {entry['summary']}")
     if "source" in entry:
         print(f"source: {entry['source']}")

@@ -107,8 +107,8 @@ def lab_from(arguments: Namespace, usual: Mapping[str, Any] = MappingProxyType({
 
     path = arguments.topology
     if not is_lab(path) or is_containerlab(path):
-        given = {key: value for key, value in vars(arguments).items() if value is not None}
-        link, host_link = links_from(Namespace(**{**vars(arguments), **usual, **given}))
+        options = {key: value for key, value in vars(arguments).items() if value is not None}
+        link, host_link = links_from(Namespace(**{**vars(arguments), **usual, **options}))
         topology = _of_containerlab(path) if is_containerlab(path) else build(path)
         own_links = topology.own_links
         lab = Lab(topology, arguments.routing, link, host_link, own_links, arguments.packed)

@@ -106,14 +106,19 @@ def add_trust(parser: ArgumentParser) -> None:
 
 
 def add_network(
-    parser: ArgumentParser, *, otherwise: str = "", link: Mapping[str, Any] = MACHINE
+    parser: ArgumentParser,
+    *,
+    otherwise: str = "",
+    link: Mapping[str, Any] = MACHINE,
+    simulated: bool = False,
 ) -> None:
     """Add the topology, its scheme and its links.
 
     Args:
         parser: of the command.
         otherwise: the default in place of a topology; without one it is required.
-        link: defaults of links; simulated ones have a delay, and need no --rate.
+        link: defaults of links.
+        simulated: True if options of links need no --rate, and there are no processes.
     """
     parser.add_argument(
         "topology",
@@ -127,8 +132,8 @@ def add_network(
         help="scheme, static (static:ipv6=1: with IPv6, too) or none; default: dr on "
         "server-centric networks, else ecmp",
     )
-    _add_links(parser, link)
-    if link is not MACHINE:
+    _add_links(parser, link, needs_rate=not simulated)
+    if simulated:
         parser.set_defaults(packed=None)
         return
     parser.add_argument(
@@ -139,8 +144,8 @@ def add_network(
     )
 
 
-def _add_links(parser: ArgumentParser, link: Mapping[str, Any]) -> None:
-    needs_rate = "; needs --rate" * (link is MACHINE)
+def _add_links(parser: ArgumentParser, link: Mapping[str, Any], *, needs_rate: bool) -> None:
+    needed = "; needs --rate" * needs_rate
     parser.add_argument(
         "--rate",
         metavar="RATE",
@@ -161,7 +166,7 @@ def _add_links(parser: ArgumentParser, link: Mapping[str, Any]) -> None:
         "--trim",
         type=int,
         metavar="N",
-        help=f"let switches trim packets to headers above N queued packets{needs_rate}; NDP uses 8",
+        help=f"let switches trim packets to headers above N queued packets{needed}; NDP uses 8",
     )
     parser.add_argument(
         "--headers",
@@ -170,12 +175,12 @@ def _add_links(parser: ArgumentParser, link: Mapping[str, Any]) -> None:
         help="queue of headers at a port that trims; default: 1125",
     )
     parser.add_argument(
-        "--mtu", type=int, metavar="BYTES", help=f"MTU of every link; default: 1500{needs_rate}"
+        "--mtu", type=int, metavar="BYTES", help=f"MTU of every link; default: 1500{needed}"
     )
     parser.add_argument(
         "--delay",
         metavar="TIME",
-        help=f"one-way delay of every link, such as 1ms; default: {link['delay']}" + needs_rate,
+        help=f"one-way delay of every link, such as 1ms; default: {link['delay']}" + needed,
     )
 
 

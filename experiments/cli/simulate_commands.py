@@ -49,7 +49,7 @@ def add_commands(commands: Commands) -> None:
         simulate,
         "simulate flows on a network packet by packet, up to tens of thousands of hosts",
     )
-    add_network(parser, link=LINK)
+    add_network(parser, link=LINK, simulated=True)
     _add_flows(parser)
     parser.add_argument(
         "--transport",

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# a controller that knows all flows, and gives each a spine (dar/clos_run.py)
+# a controller that knows all flows, and gives each a spine (assign())
 CENTRAL = "central"
 FRAME_BYTES = 1514
 PERIOD_PACKETS = 16  # DAR's period, in packet times of a link, where a scheme does not say

@@ -2,8 +2,8 @@
 
 In incast and other patterns all messages begin at once, of one size.  The ideal is what the frames
 of all messages take on the busiest link of a host: of an incast, the receiver's.  On the kernel
-these are real packets, trimmed by real switches; on the fabric engine the same state machines on
-wires, which TCP has not.
+these are real packets, trimmed by real switches; on the engine `packet` the same state machines of
+the purified transport, and a model of Linux' TCP, send over simulated links.
 
 The load on a crossbar and on an oversubscribed fat-tree grows in FatPaths' baselines for its
 choice of lambda (figures 20 and 21).  Its links carry 10 Gbit/s in frames of 9 kB, and lambda

@@ -236,7 +236,7 @@ def ratio_table(text: str, published: PublishedSet) -> str:
     groups = [group for column_of in columns_of for group in column_of.values()]
     lines = [
         [*map(label, line_keys, line)]
-        + [ratio_cell(each.get(line, ()), column) for each in columns_of]
+        + [ratio_cell(pairs.get(line, ()), column) for pairs in columns_of]
         for line in values_of([row for group in groups for row, _ in group], line_keys)
     ]
     over, *names = (", ".join(assignments(side.split()).values()) for side in sides)
@@ -406,9 +406,11 @@ def ratio_cell(paired: Sequence[RowPair], column: str) -> str:
     """Return the geometric mean of the ratios of pairs with its interval."""
     if any(is_cut(sides, column) for sides in paired):
         return UNFINISHED
-    found = ratio("", column, paired)
-    if not found:
+    mean = ratio("", column, paired)
+    if not mean:
         return ""
-    ends = () if found.low is None or found.high is None else (found.low, found.high)
-    value, *interval = (f"{number:#.3g}".rstrip(".") for number in (found.ratio, *ends))
+    if mean.left_out:
+        raise ValueError(f"{column}: {mean.left_out} pairs of runs have no ratio")
+    ends = () if mean.low is None or mean.high is None else (mean.low, mean.high)
+    value, *interval = (f"{number:#.3g}".rstrip(".") for number in (mean.ratio, *ends))
     return f"{value} ({' to '.join(interval)})" if interval else value

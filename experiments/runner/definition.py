@@ -415,7 +415,7 @@ def names() -> list[str]:
 def questions() -> dict[str, str]:
     """Return the question of every experiment, by name.
 
-    Those of weft are read from the source, because importing 47 experiments takes seconds.
+    Those of weft are read from the source, because importing all of them takes seconds.
     """
     of_weft = {name: _question(source) for name, source in _sources().items()}
     return {name: of_weft.get(name) or find(name).question for name in names()}

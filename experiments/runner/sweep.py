@@ -32,8 +32,13 @@ from weft.testbed.linux import clock
 if TYPE_CHECKING:
     from distributed import Client
 
+PR_SET_PDEATHSIG = 1
+CTRL_C = {signal.SIGINT}
+CONNECT_S, POLL_S = 10.0, 0.1  # POLL_S: for runs that other processes measure
+DECLARED_CORES = 2  # on which takes_s was measured
 
 worker_number = 0  # of this process
+one_at_a_time = Lock()  # of this process
 
 
 class EndedRun(NamedTuple):
@@ -44,6 +49,9 @@ class EndedRun(NamedTuple):
     wall_s: float
     about: Mapping[str, Any]
     compile_s: float = 0.0
+
+
+RunAttempt = Callable[[Run], EndedRun]
 
 
 def attempt(
@@ -289,17 +297,11 @@ def work(run_attempt: RunAttempt, pipe: Connection, number: int) -> None:
 
 def on_workers(scheduler: str, queue: Queue) -> Iterator[EndedRun]:
     """Yield each run of `queue` when it ends on a worker of `scheduler`."""
-
     while first := queue.wait():
         runs = [first]
         while run := queue.take():
             runs.append(run)
         yield from on_cluster(scheduler, runs)
-
-
-CONNECT_S = 10.0
-
-one_at_a_time = Lock()  # of this process
 
 
 def on_cluster(address: str, runs: Sequence[Run]) -> Iterator[EndedRun]:
@@ -373,13 +375,6 @@ def about_here() -> dict[str, Any]:
     from weft.experiments.runner.provenance import code_and_machine
 
     return code_and_machine(kernel=False)
-
-
-PR_SET_PDEATHSIG = 1
-CTRL_C = {signal.SIGINT}
-POLL_S = 0.1  # for runs that other processes measure
-RunAttempt = Callable[[Run], EndedRun]
-DECLARED_CORES = 2  # on which takes_s was measured
 
 
 def estimates(experiment: Experiment, runs: Sequence[Run], store: Store) -> dict[Run, float | None]:

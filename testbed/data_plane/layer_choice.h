@@ -48,8 +48,8 @@ struct flow {
 	__u32 rounds; /* congested ones, in a row */
 	__u32 draws;  /* of layers */
 	__u32 bytes;  /* in this cell */
-	__u32 told;	  /* acknowledgement number that this end sent last */
-	__u32 came_again; /* newest data that came although `told` acknowledges them; told: none */
+	__u32 sent_ack;	  /* acknowledgement number that this end sent last */
+	__u32 repeat_seq; /* of the newest data that came again, or sent_ack */
 };
 
 static __always_inline int comes_before(__u32 a, __u32 b)
@@ -92,8 +92,8 @@ static __always_inline int shows_cut(struct flow *flow, __u32 seq, __u32 end, in
 /* Note the acknowledgement number of a packet that this end sends. */
 static __always_inline void note_answer(struct flow *flow, __u32 ack)
 {
-	if (ack != flow->told)
-		flow->told = flow->came_again = ack;
+	if (ack != flow->sent_ack)
+		flow->sent_ack = flow->repeat_seq = ack;
 }
 
 /* Return 1 if a packet that arrives shows that the acknowledgements of this end are lost; arguments as
@@ -102,11 +102,11 @@ static __always_inline int shows_lost_answers(struct flow *flow, __u32 seq, __u3
 {
 	int shows;
 
-	if (seq == end || comes_before(flow->told, end))
+	if (seq == end || comes_before(flow->sent_ack, end))
 		return 0;
 	/* twice: what comes again once may be a probe, or was taken for lost since others overtook it */
-	shows = seq == flow->came_again;
-	flow->came_again = seq;
+	shows = seq == flow->repeat_seq;
+	flow->repeat_seq = seq;
 	return shows;
 }
 

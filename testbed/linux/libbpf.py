@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from weft.testbed.linux import compiled, netlink, tc_filters
 from weft.testbed.linux.interface import Device
 from weft.testbed.linux.netlink import NetlinkMessage
-from weft.testbed.linux.process import Closing
+from weft.testbed.linux.process import Closing, deferred_signals
 
 DIRECTORY = Path(__file__).parents[1] / "data_plane"
 LIBRARY = "libbpf.so.1"
@@ -288,9 +288,6 @@ class Object(Closing, Maps):
             NotCompiledError: it is missing or older than its sources.
             BpfError: with the messages of libbpf.
         """
-        # it loads threading, which processes that only attach do without
-        from weft.testbed.linux.process import deferred_signals
-
         compiled.require(path)
         self._links: list[int] = []
         log = ctypes.create_string_buffer(LOG_BYTES)

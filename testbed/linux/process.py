@@ -1,4 +1,5 @@
-"""Rights, limits and signals of this process (capabilities(7)), and system calls Python lacks.
+"""Rights, limits and signals of this process (capabilities(7)), system calls that Python lacks, and
+the base of what a `with` block closes.
 
 A daemon opens its sockets, maps and files before it reads its first packet.  Later it sets routes
 in its node's namespace, which needs CAP_NET_ADMIN.  It gives up all other rights for itself and for

@@ -16,7 +16,6 @@ from weft.testbed.packets.network import NextHops, TcpLayers, layered, routed, s
 from weft.topologies.core.topology import Topology, require_one_plane
 
 Nodes = tuple[int, ...]
-START_IN_TURN, TAKE_LEAST_MARKED = 2, 1  # of layer_choice.h
 
 
 class Forwarding(NamedTuple):
@@ -39,8 +38,12 @@ class Forwarding(NamedTuple):
     @property
     def remembers_flows(self) -> bool:
         """Return True if hosts choose a layer by their other flows to the same host."""
-        start, choice = (self.settings.get(name) for name in ("start", "choice"))
-        return start == START_IN_TURN or choice == TAKE_LEAST_MARKED
+        words = {"start": "turn", "choice": "least"}
+        return any(
+            fatpaths.HOSTS[name].written(self.settings[name]) == word
+            for name, word in words.items()
+            if name in self.settings
+        )
 
     @property
     def moves(self) -> TcpLayers | None:

@@ -49,12 +49,12 @@ static inline void *arena_take(struct arena *arena, size_t bytes)
 
 	bytes = (bytes + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES;
 	if (bytes > arena->left) {
-		size_t usual = arena->last ? 2 * arena->chunk_bytes : FIRST_CHUNK_BYTES;
-		size_t room = usual < HUGE_PAGE_BYTES ? usual : HUGE_PAGE_BYTES;
+		size_t usual = arena->last ? 2 * arena->chunk_bytes : FIRST_CHUNK_BYTES, room;
 		struct chunk *chunk;
 
-		if (room < bytes + sizeof(*chunk))
-			room = bytes + sizeof(*chunk);
+		if (usual > HUGE_PAGE_BYTES)
+			usual = HUGE_PAGE_BYTES;
+		room = usual < bytes + sizeof(*chunk) ? bytes + sizeof(*chunk) : usual;
 		chunk = allocate(1, room);
 		if (!chunk)
 			return 0;

@@ -242,7 +242,7 @@ struct packet_network {
 	struct source *sources; /* hosts; 0 with a transport */
 	int is_tcp;
 	struct port *ports;
-	uint32_t *last_switch; /* by host and plane, true_orders from the first switch */
+	uint32_t *last_switch; /* by host and plane, numbered from the first switch */
 	struct set_memory *memories; /* at the place of the set */
 	struct flowlet_entry *flowlets;
 	struct ndp_endpoint **endpoints;

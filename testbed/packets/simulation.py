@@ -338,6 +338,7 @@ class Simulation:
         self.control = ControlPlane(topology, scheme, links) if daemons else None
         tables = self.control.forwarding if self.control else self._forwarding()
         self.by_routes = tables.next_hops is None and not self.control
+        self.alone = alone(hosts, passing, tables, daemons=daemons)
         self.network = self._network(hosts, links, passing, tables, rto_min_us)
 
     def split(self, threads: int | None) -> None:
@@ -369,7 +370,6 @@ class Simulation:
         rto_min_us: int,
     ) -> PacketNetwork:
         frame_bytes, layers = links[0].frame_bytes, tables.layers
-        self.alone = alone(hosts, passing, tables, daemons=bool(self.control))
         check_seed(self.seed)
         if passing.output_bytes and hosts.name == "ndp":
             raise ValueError("ndp has several queues at a port, so that it has no output buffer")
@@ -653,7 +653,9 @@ def alone(hosts: Transport, passing: Switching, tables: Forwarding, *, daemons: 
         "daemons": daemons,
         "flow control": passing.room_bytes > 0,
         "go-back-N": hosts.go_back_ns > 0,
-        "hosts that choose a layer by their other flows": tables.remembers_flows,
+        "hosts that choose a layer by their other flows": (
+            hosts.name == "tcp" and tables.remembers_flows
+        ),
     }
     return next((cause for cause, applies in causes.items() if applies), "")
 

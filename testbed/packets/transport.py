@@ -188,10 +188,9 @@ def transport(text: str, names: Collection[str] = ACKNOWLEDGED) -> Transport:
         parameter = PARAMETERS[name][key]
         if key == "control":  # Linux has others, see check_simulated()
             values[key] = value
-        elif parameter.words:
-            values[key] = parameter.words[parameter.value(name, key, value)]
         else:
-            values[key] = parameter.value(name, key, value)
+            number = parameter.value(name, key, value)
+            values[key] = parameter.words[number] if parameter.words else number
     if values.get("recovery") == "reno":
         values.setdefault("small_queues", 0)
     return Transport(name, **values)

@@ -71,8 +71,8 @@ class LayerFlowState:
     echoes: int = 0
     rounds: int = 0
     bytes: int = 0
-    told: int = 0
-    came_again: int = 0
+    sent_ack: int = 0
+    repeat_seq: int = 0
 
 
 def comes_before(a: int, b: int) -> bool:
@@ -120,8 +120,8 @@ def shows_cut(flow: LayerFlowState, seq: int, end: int, reduced: bool) -> bool:
 
 def note_answer(flow: LayerFlowState, ack: int) -> None:
     """Note the acknowledgement number of a packet that this end sends."""
-    if ack != flow.told:
-        flow.told = flow.came_again = ack
+    if ack != flow.sent_ack:
+        flow.sent_ack = flow.repeat_seq = ack
 
 
 def shows_lost_answers(flow: LayerFlowState, seq: int, end: int) -> bool:
@@ -132,10 +132,10 @@ def shows_lost_answers(flow: LayerFlowState, seq: int, end: int) -> bool:
         seq: first sequence number of the packet.
         end: sequence number after its last.
     """
-    if seq == end or comes_before(flow.told, end):
+    if seq == end or comes_before(flow.sent_ack, end):
         return False
-    came_twice = seq == flow.came_again
-    flow.came_again = seq
+    came_twice = seq == flow.repeat_seq
+    flow.repeat_seq = seq
     return came_twice
 
 

@@ -64,7 +64,10 @@ WRAP = (1 << 32) - 3000
 class FlowInC(ctypes.Structure):
     _fields_ = (
         ("last_ns", ctypes.c_uint64),
-        *((name, ctypes.c_uint32) for name in (*FIELDS, "draws", "bytes", "told", "came_again")),
+        *(
+            (name, ctypes.c_uint32)
+            for name in (*FIELDS, "draws", "bytes", "sent_ack", "repeat_seq")
+        ),
     )
 
 
@@ -227,13 +230,13 @@ def test_a_packet_that_is_sent_again_and_again_moves_its_flow(history, behind):
 def lost(base, events):
     """Return which of these events show lost acknowledgements: an acknowledgement number that is
     sent, or (seq, end) that come."""
-    flow, found = LayerFlowState(), []
-    for at, event in enumerate(events):
+    flow, places = LayerFlowState(), []
+    for place, event in enumerate(events):
         if isinstance(event, int):
             note_answer(flow, base + event & 0xFFFFFFFF)
-        elif shows_lost_answers(flow, *(base + each & 0xFFFFFFFF for each in event)):
-            found.append(at)
-    return found
+        elif shows_lost_answers(flow, *(base + number & 0xFFFFFFFF for number in event)):
+            places.append(place)
+    return places
 
 
 FIRST, SECOND = (0, 1000), (1000, 2000)
@@ -395,10 +398,10 @@ def test_c_and_python_see_the_same_lost_answers(library, base, events):
             note_answer(ours, ack)
             library.c_answer(ctypes.byref(theirs), ack)
         else:
-            seq, end = (base + each & 0xFFFFFFFF for each in (near, near + size))
-            told = shows_lost_answers(ours, seq, end)
-            assert told == bool(library.c_lost(ctypes.byref(theirs), seq, end))
-        assert (ours.told, ours.came_again) == (theirs.told, theirs.came_again)
+            seq, end = (base + number & 0xFFFFFFFF for number in (near, near + size))
+            shows = shows_lost_answers(ours, seq, end)
+            assert shows == bool(library.c_lost(ctypes.byref(theirs), seq, end))
+        assert (ours.sent_ack, ours.repeat_seq) == (theirs.sent_ack, theirs.repeat_seq)
 
 
 def test_c_and_python_take_the_same_layers(library):

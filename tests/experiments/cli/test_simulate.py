@@ -53,7 +53,7 @@ def figures(capsys, *arguments, status=0):
     return json.loads(capsys.readouterr().out)
 
 
-def test_each_option_of_links_changes_its_own_field_and_is_told(capsys):
+def test_each_option_of_links_changes_its_own_field_and_is_shown(capsys):
     link = figures(capsys, "star:n=3", "--bytes", "9")["link"]
     assert link == vars(LINK)
     for option, text, name, value in (
@@ -63,11 +63,11 @@ def test_each_option_of_links_changes_its_own_field_and_is_told(capsys):
         ("--mtu", "9000", "mtu_bytes", 9000),
         ("--trim", "5", "trim_packets", 5),
     ):
-        told = figures(capsys, "star:n=3", "--bytes", "9", option, text, "--seed", "4")
-        assert told["link"] == link | {name: value}
-        assert (told["topology"], told["seed"], told["host_link"]) == ("star:n=3", 4, None)
-    told = figures(capsys, "star:n=3", "--bytes", "9", "--host-rate", "1gbit")
-    assert (told["link"], told["host_link"]) == (link, link | {"rate_bps": 10**9})
+        shown = figures(capsys, "star:n=3", "--bytes", "9", option, text, "--seed", "4")
+        assert shown["link"] == link | {name: value}
+        assert (shown["topology"], shown["seed"], shown["host_link"]) == ("star:n=3", 4, None)
+    shown = figures(capsys, "star:n=3", "--bytes", "9", "--host-rate", "1gbit")
+    assert (shown["link"], shown["host_link"]) == (link, link | {"rate_bps": 10**9})
 
 
 def test_help_and_text_have_the_links_that_are_simulated(capsys):
@@ -103,9 +103,12 @@ def test_what_the_own_host_refuses_is_told_apart(capsys):
 
 def test_threads_without_a_processor_each_are_told(capsys, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0})
-    for threads, told in (("1", ""), ("2", "weft: 2 threads wait for each other on 1 processor\n")):
+    for threads, warning in (
+        ("1", ""),
+        ("2", "weft: 2 threads wait for each other on 1 processor\n"),
+    ):
         assert main(["simulate", "star:n=3", "--bytes", "9", "--threads", threads]) == 0
-        assert capsys.readouterr().err == told
+        assert capsys.readouterr().err == warning
 
 
 def test_a_written_file_can_be_read_again(tmp_path, capsys):

@@ -67,8 +67,8 @@ def test_cells_whose_rows_have_changed_have_other_versions(cell, changes):
 
 
 def test_the_papers_flows_leave_layers_by_their_data_on_both_engines():
-    given = {"routing": "layers", "topology": "slimfly:q=3,p=3", "rho": "0.6"}
-    (run,) = fatpaths_tcp.EXPERIMENT.runs(given, seeds=1, engines=["packet"])
+    cell = {"routing": "layers", "topology": "slimfly:q=3,p=3", "rho": "0.6"}
+    (run,) = fatpaths_tcp.EXPERIMENT.runs(cell, seeds=1, engines=["packet"])
     _, options = parse(fatpaths_vs_fattree.layered_scheme(run))
     on_linux = TRIGGERS[options["trigger"]]
     simulated = transports.tcp_layers(run, transports.Carriage(1, 1.0)).trigger

@@ -209,3 +209,13 @@ def test_what_threads_do_not_simulate_is_refused_in_one_line(scheme, arguments, 
 def test_more_threads_than_parts_are_refused(threads) -> None:
     with pytest.raises(ValueError, match=f"threads must be 1 to 8, got {threads}"):
         simulate("fattree:k=4", "ecmp", [(0, 1, 1)], threads=threads)
+
+
+def test_ndp_chooses_layers_without_the_memory_that_tcp_has() -> None:
+    flows = [(0, 5, 20_000), (0, 5, 20_000), (3, 7, 20_000)]
+    one, two = (
+        simulate("slimfly:q=3,p=1", "fatpaths:start=turn", flows, transport="ndp", threads=threads)
+        for threads in (1, 2)
+    )
+    assert one.completion_s.tolist() == two.completion_s.tolist()
+    assert not one.unfinished
