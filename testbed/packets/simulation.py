@@ -338,7 +338,6 @@ class Simulation:
         self.control = ControlPlane(topology, scheme, links) if daemons else None
         tables = self.control.forwarding if self.control else self._forwarding()
         self.by_routes = tables.next_hops is None and not self.control
-        self.alone = alone(hosts, passing, tables, daemons=daemons)
         self.network = self._network(hosts, links, passing, tables, rto_min_us)
 
     def split(self, threads: int | None) -> None:
@@ -370,6 +369,7 @@ class Simulation:
         rto_min_us: int,
     ) -> PacketNetwork:
         frame_bytes, layers = links[0].frame_bytes, tables.layers
+        self.alone = alone(hosts, passing, tables, daemons=bool(self.control))
         check_seed(self.seed)
         if passing.output_bytes and hosts.name == "ndp":
             raise ValueError("ndp has several queues at a port, so that it has no output buffer")
