@@ -44,6 +44,8 @@ check: $(READY) $(LIBRARIES) ## style, types, and the quick tests that need no r
 style: $(READY)
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
+	.venv/bin/clang-format --dry-run -Werror $(wildcard testbed/*/*.[ch] tests/*/*.c tests/*/*/*.c)
+	.venv/bin/oxlint
 
 types: $(READY)
 	.venv/bin/mypy
@@ -146,7 +148,7 @@ testbed/uml/uml_preload.so: $(wildcard testbed/uml/*.c) | $(READY)
 
 testbed/traffic/libndp.so: $(wildcard testbed/traffic/*.[ch] testbed/packets/*.[ch] testbed/data_plane/*.h) | $(READY)
 	@echo compile $@
-	@gcc -std=gnu11 -O2 -Wall -Wextra -Werror=switch -shared -fPIC -o $@.new $(filter %.c,$^)
+	@gcc -std=gnu11 -O3 -Wall -Wextra -Werror=switch -shared -fPIC -o $@.new $(filter %.c,$^)
 	@mv $@.new $@
 
 $(READY): tools/setup.sh constraints.txt pyproject.toml

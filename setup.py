@@ -19,7 +19,7 @@ from setuptools.command.sdist import sdist
 
 TESTBED = Path("weft/testbed")
 LIBRARIES = {
-    "traffic/libndp.so": ["-std=gnu11", "-O2", "-shared", "-fPIC"],
+    "traffic/libndp.so": ["-std=gnu11", "-O3", "-shared", "-fPIC"],
     "uml/uml_preload.so": ["-O2", "-shared", "-fPIC"],
 }
 SOURCES = {

@@ -54,7 +54,8 @@ struct qdisc_skb_head {
 };
 
 /* Begins with bytes and packets sent, eight bytes each; their types differ between kernels. */
-struct gnet_stats_basic_sync {};
+struct gnet_stats_basic_sync {
+};
 
 struct gnet_stats_queue {
 	__u32 backlog;

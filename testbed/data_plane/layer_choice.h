@@ -23,11 +23,11 @@ enum { TAKE_RANDOM, TAKE_LEAST_MARKED, TAKE_IN_TURN };
 
 /* The settings of all hosts, with the names of the scheme's parameters. */
 struct settings {
-	__u32 layers;  /* 0: packets leave unchanged */
+	__u32 layers; /* 0: packets leave unchanged */
 	__u32 trigger; /* ON_... */
 	__u32 gap_us;
 	__u32 cell_kb; /* of ON_BYTES */
-	__u32 start;  /* START_... */
+	__u32 start; /* START_... */
 	__u32 choice; /* TAKE_... */
 	__u32 ecn_percent;
 	__u32 ecn_rounds;
@@ -37,18 +37,18 @@ struct settings {
 struct flow {
 	__u64 last_ns;
 	__u32 layer;
-	__u32 known;	 /* 1: the sequence numbers below are set */
-	__u32 next_seq;	 /* after the highest that was sent */
-	__u32 acked;	 /* the highest acknowledgement that came */
-	__u32 recover;	 /* next_seq at the last cut, as Linux' high_seq */
+	__u32 known; /* 1: the sequence numbers below are set */
+	__u32 next_seq; /* after the highest that was sent */
+	__u32 acked; /* the highest acknowledgement that came */
+	__u32 recover; /* next_seq at the last cut, as Linux' high_seq */
 	__u32 again_seq; /* the newest retransmission */
 	__u32 round_end;
-	__u32 acks;   /* in this round */
+	__u32 acks; /* in this round */
 	__u32 echoes; /* in this round */
 	__u32 rounds; /* congested ones, in a row */
-	__u32 draws;  /* of layers */
-	__u32 bytes;  /* in this cell */
-	__u32 sent_ack;	  /* acknowledgement number that this end sent last */
+	__u32 draws; /* of layers */
+	__u32 bytes; /* in this cell */
+	__u32 sent_ack; /* acknowledgement number that this end sent last */
 	__u32 repeat_seq; /* of the newest data that came again, or sent_ack */
 };
 

@@ -17,11 +17,11 @@
 #include "layer_choice.h"
 #include "packet.h"
 
-#define SERVERS 10     /* first octet of a server's address */
+#define SERVERS 10 /* first octet of a server's address */
 #define FIRST_LAYER 64 /* first octet in layer 0 */
-#define PAIR_BITS 12   /* of the hash of a pair of hosts */
+#define PAIR_BITS 12 /* of the hash of a pair of hosts */
 
-enum { UNREACHABLE = 3, TIME_EXCEEDED = 11 };			       /* types of ICMP messages */
+enum { UNREACHABLE = 3, TIME_EXCEEDED = 11 }; /* types of ICMP messages */
 enum { PROTOCOL_UNREACHABLE = 2, PORT_UNREACHABLE = 3, TOO_LONG = 4 }; /* codes of UNREACHABLE */
 
 struct key {
@@ -208,8 +208,7 @@ static __always_inline __u32 layer_of(const struct packet *packet, struct key *k
 	if (!flow)
 		return 0;
 	is_drawn_again = flow->layer >= settings->layers; /* the number of layers has fallen */
-	if (settings->trigger & ON_GAP &&
-	    ends_gap(flow, settings->gap_us, now_ns(packet->ctx))) {
+	if (settings->trigger & ON_GAP && ends_gap(flow, settings->gap_us, now_ns(packet->ctx))) {
 		packet->counters->gaps++;
 		is_drawn_again = 1;
 	}

@@ -97,8 +97,9 @@ static __always_inline __u32 child_queue_bytes(struct __sk_buff *ctx, __u32 ifin
 		return NO_QUEUE;
 	if (bpf_core_type_exists(struct weft_sched_data)) {
 		const void *root = root_qdisc(device);
-		struct weft_sched_data *link = VIEW(
-			root + bpf_core_field_offset(struct Qdisc, privdata), struct weft_sched_data);
+		struct weft_sched_data *link =
+			VIEW(root + bpf_core_field_offset(struct Qdisc, privdata),
+			     struct weft_sched_data);
 
 		return READ(VIEW(root, struct Qdisc), handle) == ROOT_HANDLE ?
 			       READ(link, data_bytes) :

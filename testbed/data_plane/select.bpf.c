@@ -36,29 +36,29 @@
 struct switch_ {
 	__u32 rule;
 	__u32 seed;
-	__u32 tier;	    /* from 1, at the hosts */
-	__u32 reader;	    /* of queue lengths; data_plane.py notes it for other processes */
+	__u32 tier; /* from 1, at the hosts */
+	__u32 reader; /* of queue lengths; data_plane.py notes it for other processes */
 	__u32 flowlet_bits; /* bits of an index of flowlets that are its own */
 	struct digit digits[DIGITS];
-	__u32 ecn;	    /* packets in the queue from which packets are marked; 0: never */
-	__u32 load;	    /* 0: loads are packets, 1: bytes */
-	__u32 d;	    /* DRILL: samples; UGAL: compared detours */
-	__u32 m;	    /* 1: the last winner is a candidate again */
-	__u32 delta;	    /* TTC, UGAL: threshold */
-	__u32 tie;	    /* 1: a packet exactly at the threshold is moved */
-	__u32 gap_us;	    /* LetFlow, Valiant, UGAL */
-	__u32 groups;	    /* LBSP: link groups, a power of two */
-	__u32 group_bits;   /* binary logarithm of `groups` */
-	__u32 hash;	    /* 1: the flow's hash chooses the link group */
-	__u32 states;	    /* 1: crowded groups give packets away */
+	__u32 ecn; /* packets in the queue from which packets are marked; 0: never */
+	__u32 load; /* 0: loads are packets, 1: bytes */
+	__u32 d; /* DRILL: samples; UGAL: compared detours */
+	__u32 m; /* 1: the last winner is a candidate again */
+	__u32 delta; /* TTC, UGAL: threshold */
+	__u32 tie; /* 1: a packet exactly at the threshold is moved */
+	__u32 gap_us; /* LetFlow, Valiant, UGAL */
+	__u32 groups; /* LBSP: link groups, a power of two */
+	__u32 group_bits; /* binary logarithm of `groups` */
+	__u32 hash; /* 1: the flow's hash chooses the link group */
+	__u32 states; /* 1: crowded groups give packets away */
 	__u32 edge_packets; /* thresholds of that: edge switches, and those above */
 	__u32 edge_percent;
 	__u32 above_packets;
 	__u32 above_percent;
-	__u32 hosts;	   /* number of its first ports, which lead to hosts */
+	__u32 hosts; /* number of its first ports, which lead to hosts */
 	__u32 elephant_kb; /* data after which a flow enters the table */
-	__u32 start;  /* port at which a flow begins: enum start */
-	__u32 key;    /* 1: a flow begins at the port of others to its destination */
+	__u32 start; /* port at which a flow begins: enum start */
+	__u32 key; /* 1: a flow begins at the port of others to its destination */
 	__u32 detect; /* 1: report flows whose packets meet queues of `queue` full packets */
 	__u32 queue;
 	__u32 rest_us; /* for which a flow that was moved, or reported by a spine, is not reported */
@@ -73,7 +73,7 @@ struct switch_ {
 #define TCP_DATA_OFFSET 12 /* of the byte with a TCP header's length */
 #define LATE_BYTES (1 << 24)
 #define DONT_FRAGMENT 0x4000
-#define SERVERS 10	    /* first octet of a server's address */
+#define SERVERS 10 /* first octet of a server's address */
 #define NO_GROUP 0xffffffff /* beyond all groups */
 #define LEAST_MTU_BYTES (ETH_HLEN + 68) /* of a frame that every device takes (RFC 791) */
 
@@ -251,8 +251,7 @@ static __always_inline __u32 candidates_to(void *context, __u32 waypoint)
 }
 
 /* Return what sample_towards() does for an address at switch `number`. */
-SHARED __u64 sample_group(struct __sk_buff *ctx, __u32 number,
-					     __be32 destination, __u32 in_bytes)
+SHARED __u64 sample_group(struct __sk_buff *ctx, __u32 number, __be32 destination, __u32 in_bytes)
 {
 	__u32 id = group_towards(number, destination);
 	struct group *group = bpf_map_lookup_elem(&groups, &id);
@@ -655,8 +654,8 @@ SHARED __u32 detour_port(struct __sk_buff *ctx, struct passage *passage)
 	if (is_from_host && passage->can_detour && destination != number)
 		candidate = next_detour(&choice, destination);
 	else
-		candidate = below(choice.settings->gap_us ? passage->hash : draw(&choice),
-				  choice.n);
+		candidate =
+			below(choice.settings->gap_us ? passage->hash : draw(&choice), choice.n);
 	passage->waypoint = choice.passage.waypoint;
 	return port_of(choice.group, candidate);
 }
@@ -704,7 +703,8 @@ static __always_inline __u32 choose_candidate(struct choice *choice)
 {
 	const struct switch_ *settings = choice->settings;
 
-	switch ((enum rule)settings->rule) { /* without default: the compiler asks for a case for each */
+	/* without default: the compiler asks for a case for each rule */
+	switch ((enum rule)settings->rule) {
 	case D_MOD_K:
 		return d_mod_k(host_of(choice), choice->n);
 	case TTC:

@@ -8,7 +8,7 @@
 #pragma once
 #include "own_rule.h"
 
-#define DIGITS 4       /* of a destination's address that a switch reads */
+#define DIGITS 4 /* of a destination's address that a switch reads */
 #define MOST_SAMPLES 8 /* of DRILL */
 #define MOST_DETOURS 4 /* of UGAL */
 #define NO_SAMPLE 0xffffffffffffffff
@@ -41,12 +41,7 @@ enum rule {
 
 /* Where a flow begins (DAR): the words of `start` in daemons/dar/scheme.py.  LIMITED: daemons then move
  * it from an uplink that has no room. */
-enum start {
-	START_BY_SOURCE,
-	START_BY_HASH,
-	START_LIMITED,
-	START_BY_DESTINATION
-};
+enum start { START_BY_SOURCE, START_BY_HASH, START_LIMITED, START_BY_DESTINATION };
 
 struct digit {
 	__u32 shift;

@@ -13,11 +13,11 @@
 
 struct port {
 	__u32 switch_number; /* of its switch, + 1; 0: no port of a switch */
-	__u16 addresses[6];  /* first 12 bytes of a frame sent here: the peer's address, our own */
-	__u32 number;	     /* within its switch */
-	__u32 turn;	     /* of the link group whose first port this is (LBSP) */
-	__u32 trim_bytes;    /* of waiting data, above which packets are trimmed; 0: never */
-	__u32 trimmed_as;    /* code point of packets trimmed here */
+	__u16 addresses[6]; /* first 12 bytes of a frame sent here: the peer's address, our own */
+	__u32 number; /* within its switch */
+	__u32 turn; /* of the link group whose first port this is (LBSP) */
+	__u32 trim_bytes; /* of waiting data, above which packets are trimmed; 0: never */
+	__u32 trimmed_as; /* code point of packets trimmed here */
 };
 
 struct prefix {
@@ -60,10 +60,10 @@ struct flow_key {
  * space may change.  For any other flow: the last input port, which the program writes.  The entry
  * of a destination has only a port, its creation in last_ns and user space's change in moved_ns. */
 struct flow_entry {
-	__u64 last_ns;	 /* last packet with data */
-	__u64 moved_ns;	 /* last change of `port`; 0: never */
+	__u64 last_ns; /* last packet with data */
+	__u64 moved_ns; /* last change of `port`; 0: never */
 	__u64 queued_ns; /* last report of the flow by a spine (struct long_queue); 0: never */
-	__u64 bytes;	 /* of data since the entry exists */
+	__u64 bytes; /* of data since the entry exists */
 	__u32 port;
 	__u32 sequence; /* highest TCP sequence number of an incoming flow; private to the program
 			 */
@@ -119,8 +119,9 @@ struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__array(values, struct {
-		__uint(type, BPF_MAP_TYPE_RINGBUF);
-		__uint(max_entries, 1 << 16);
-	});
+	__array(
+		values, struct {
+			__uint(type, BPF_MAP_TYPE_RINGBUF);
+			__uint(max_entries, 1 << 16);
+		});
 } long_queues SEC(".maps");

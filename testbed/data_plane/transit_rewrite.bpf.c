@@ -18,8 +18,8 @@
 
 #include "packet.h"
 
-#define DIRECT 64	   /* first octet of a packet of an unknown flow */
-#define SLOTS_BITS 8	   /* of the cache, for each server */
+#define DIRECT 64 /* first octet of a packet of an unknown flow */
+#define SLOTS_BITS 8 /* of the cache, for each server */
 #define GENERATION_BITS 24 /* in the cache */
 #define OCTET_BITS 8
 #define OCTET_MASK ((1 << OCTET_BITS) - 1)
@@ -169,9 +169,9 @@ int transit_rewrite(struct __sk_buff *ctx)
 	server = bpf_map_lookup_elem(&servers, &number);
 	if (!server || server->rule == NOTHING)
 		return TC_ACT_UNSPEC;
-	octet = server->rule == BY_FLOW
-			? octet_by_flow(number, ip, end)
-			: octet_by_prefix(number, READ_ONCE(server->generation), ip->daddr);
+	octet = server->rule == BY_FLOW ?
+			octet_by_flow(number, ip, end) :
+			octet_by_prefix(number, READ_ONCE(server->generation), ip->daddr);
 	before = *half;
 	if (octet != NO_OCTET) {
 		*(__u8 *)half = octet;

@@ -16,11 +16,11 @@
 #include <linux/udp.h>
 
 #define TRIM_SIZE 64 /* bytes of a trimmed frame */
-#define TRIMMABLE 3  /* code points, as in daemons/transport/packets.py */
+#define TRIMMABLE 3 /* code points, as in daemons/transport/packets.py */
 #define CONTROL 11
 #define TRIMMED 7
 #define TRIMMED_AT_HOST 5
-#define HEADERS 0x10020	    /* class of the queue of headers, as in tc.py */
+#define HEADERS 0x10020 /* class of the queue of headers, as in tc.py */
 #define DATA_QUEUE 0x100000 /* queueing discipline of data, as in tc.py */
 
 static __always_inline int is_for_headers(__u32 code_point)

@@ -14,7 +14,7 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 
-#define BUCKETS 512	 /* of the ratio elapsed / ideal, the last for all above */
+#define BUCKETS 512 /* of the ratio elapsed / ideal, the last for all above */
 #define BUCKETS_PER_1 200 /* so a bucket is 0.5 % of the ideal */
 #define QUEUED_PRIORITY 0x10010 /* as in tc.py */
 
@@ -26,12 +26,12 @@ struct port {
 	__u32 window_bytes;
 	__u32 burst_bytes; /* what may leave ahead of the rate after an idle time */
 	__u32 frame_bytes; /* longest packet that is one */
-	__u32 netns;	   /* inode of its namespace: networks made elsewhere may use the same interface indexes */
+	__u32 netns; /* inode of its namespace: networks made elsewhere may use the same interface indexes */
 	/* between dequeues */
 	__u32 state;
 	__u32 unused;
-	__u64 seen;	/* packets that the queue had sent by the last dequeue seen */
-	__u64 sent;	/* bytes that it had sent when the window, or the burst, began */
+	__u64 seen; /* packets that the queue had sent by the last dequeue seen */
+	__u64 sent; /* bytes that it had sent when the window, or the burst, began */
 	__u64 begin_ns; /* of the window */
 	/* counted */
 	__u64 packets;
@@ -57,8 +57,9 @@ struct {
 	__type(value, struct port);
 } ports SEC(".maps");
 
-const volatile __u32 slot;	   /* interface indexes of the run: slot << 16 and what follows */
-const volatile __u32 control_port; /* UDP port of the routing daemons, whose packets go ahead of the queue */
+const volatile __u32 slot; /* interface indexes of the run: slot << 16 and what follows */
+/* UDP port of the routing daemons, whose packets go ahead of the queue */
+const volatile __u32 control_port;
 
 /* As in tc.py, control_first(): IPv4 without options, no fragment, TTL 255, UDP to the daemons' port.  A packet that
  * its daemon lets wait in the queue is none. */
@@ -76,8 +77,8 @@ static __always_inline int is_control(struct sk_buff *skb)
 		return 0;
 	if (bpf_probe_read_kernel(&ip, sizeof(ip), skb->head + skb->network_header))
 		return 0;
-	return ip.version == 0x45 && !(ip.fragment & bpf_htons(0xbfff)) && ip.ttl == 255 && ip.protocol == 17 &&
-	       ip.destination == bpf_htons(control_port);
+	return ip.version == 0x45 && !(ip.fragment & bpf_htons(0xbfff)) && ip.ttl == 255 &&
+	       ip.protocol == 17 && ip.destination == bpf_htons(control_port);
 }
 
 static __always_inline void count(struct port *p, __u64 bytes, __u64 elapsed)
@@ -116,7 +117,8 @@ static __always_inline void leave(struct port *p, __u64 before)
 
 /* Runs under the lock of the queue: no other processor changes the device's entry. */
 SEC("tp_btf/qdisc_dequeue")
-int BPF_PROG(dequeue, struct Qdisc *qdisc, struct netdev_queue *txq, int packets, struct sk_buff *skb)
+int BPF_PROG(dequeue, struct Qdisc *qdisc, struct netdev_queue *txq, int packets,
+	     struct sk_buff *skb)
 {
 	struct sent sent;
 	struct port *p;
@@ -128,7 +130,8 @@ int BPF_PROG(dequeue, struct Qdisc *qdisc, struct netdev_queue *txq, int packets
 	if (index >> 16 != slot)
 		return 0;
 	p = bpf_map_lookup_elem(&ports, &index);
-	if (!p || txq->dev->nd_net.net->ns.inum != p->netns || bpf_probe_read_kernel(&sent, sizeof(sent), &qdisc->bstats))
+	if (!p || txq->dev->nd_net.net->ns.inum != p->netns ||
+	    bpf_probe_read_kernel(&sent, sizeof(sent), &qdisc->bstats))
 		return 0;
 	if (p->seen && sent.packets - p->seen != 1) {
 		p->missed += sent.packets - p->seen - 1;

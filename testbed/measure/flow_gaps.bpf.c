@@ -83,7 +83,8 @@ int gaps(struct __sk_buff *ctx)
 	__u32 zero = 0, place;
 	struct key key = {};
 
-	if (ctx->protocol != bpf_htons(ETH_P_IP) || (void *)(ip + 1) > end || ip->ihl != 5 || !flow_of(&key, ip, end))
+	if (ctx->protocol != bpf_htons(ETH_P_IP) || (void *)(ip + 1) > end || ip->ihl != 5 ||
+	    !flow_of(&key, ip, end))
 		return TC_ACT_UNSPEC;
 	histogram = bpf_map_lookup_elem(&histograms, &zero);
 	if (!histogram)

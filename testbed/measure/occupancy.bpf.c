@@ -57,7 +57,8 @@ int BPF_PROG(enqueue, struct Qdisc *qdisc, struct netdev_queue *txq, struct sk_b
 }
 
 SEC("tp_btf/qdisc_dequeue")
-int BPF_PROG(dequeue, struct Qdisc *qdisc, struct netdev_queue *txq, int packets, struct sk_buff *skb)
+int BPF_PROG(dequeue, struct Qdisc *qdisc, struct netdev_queue *txq, int packets,
+	     struct sk_buff *skb)
 {
 	if (skb)
 		changed(qdisc, txq);

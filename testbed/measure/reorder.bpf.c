@@ -20,7 +20,7 @@
 #define SERVERS 10 /* the first octet of a server's own address */
 #define WINDOW 1024 /* of a flow's packets whose times and places are kept, a power of two */
 #define EXTENTS 256 /* the last for this and all longer ones */
-#define DELAYS 128  /* four for each doubling of the time in units of 1.024 us */
+#define DELAYS 128 /* four for each doubling of the time in units of 1.024 us */
 
 struct flow_key {
 	__be32 source, destination;
@@ -30,9 +30,9 @@ struct flow_key {
 
 struct flow {
 	struct bpf_spin_lock lock;
-	__u32 slot;	   /* of its packets in sent_ns and passed */
-	__u32 next_seq;	   /* behind the highest TCP sequence number sent */
-	__u32 expected;	   /* number of the next packet if all come in order */
+	__u32 slot; /* of its packets in sent_ns and passed */
+	__u32 next_seq; /* behind the highest TCP sequence number sent */
+	__u32 expected; /* number of the next packet if all come in order */
 	__u32 sent;
 	__u32 received;
 	__u32 late;
@@ -61,12 +61,13 @@ struct {
 	__type(value, struct flow);
 } flows SEC(".maps");
 
+/* passed: the place in the order of arrival of the first higher number */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, WINDOW); /* times slots */
 	__type(key, __u32);
 	__type(value, __u64);
-} sent_ns SEC(".maps"), passed SEC(".maps"); /* passed: the place in the order of arrival of the first higher number */
+} sent_ns SEC(".maps"), passed SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -119,7 +120,8 @@ static __always_inline int parse(struct __sk_buff *ctx, struct packet *packet)
 	packet->ip = ip;
 	packet->key.source = ip->saddr;
 	packet->key.destination = ip->daddr;
-	if (in_layer(ip->daddr)) /* a flow may change its layer, and is told by the server's own address */
+	/* a flow may change its layer, and is told by the server's own address */
+	if (in_layer(ip->daddr))
 		*(__u8 *)&packet->key.destination = SERVERS;
 	packet->key.protocol = ip->protocol;
 	packet->payload_bytes = bpf_ntohs(ip->tot_len) - headers;
@@ -171,7 +173,8 @@ int stamp(struct __sk_buff *ctx)
 		return TC_ACT_UNSPEC;
 	bpf_spin_lock(&flow->lock);
 	number = flow->sent++;
-	if (number && packet.key.protocol == IPPROTO_TCP && (__s32)(packet.seq - flow->next_seq) < 0)
+	if (number && packet.key.protocol == IPPROTO_TCP &&
+	    (__s32)(packet.seq - flow->next_seq) < 0)
 		flow->retransmitted++;
 	else
 		flow->next_seq = packet.seq + packet.payload_bytes;

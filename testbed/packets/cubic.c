@@ -36,7 +36,8 @@ uint32_t cubic_threshold(struct cubic *c, uint32_t window)
 {
 	c->epoch = 0;
 	/* fast convergence: who lost twice leaves room for new flows (section 4.7) */
-	c->before_loss = window < c->before_loss ? (uint64_t)window * (ONE + BETA) / (2 * ONE) : window;
+	c->before_loss =
+		window < c->before_loss ? (uint64_t)window * (ONE + BETA) / (2 * ONE) : window;
 	return most(2, (uint64_t)window * BETA / ONE);
 }
 

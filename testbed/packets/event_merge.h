@@ -11,7 +11,7 @@
 #include "event_queue.h"
 
 #define YOUNG (1ull << 56) /* of an event's number: a young one */
-#define MOST_SCHEDULED 24  /* bits of a young number for the place among what one event schedules */
+#define MOST_SCHEDULED 24 /* bits of a young number for the place among what one event schedules */
 
 /* An event that has run.
  *
@@ -62,7 +62,8 @@ static inline int begin_run(struct event_log *log, struct event_queue *q, const 
 {
 	if (make_place(log))
 		return -ENOMEM;
-	log->runs[log->count] = (struct event_run){ event->time - begin_ns, log->scheduled, event->order };
+	log->runs[log->count] =
+		(struct event_run){ event->time - begin_ns, log->scheduled, event->order };
 	q->scheduled = YOUNG | (uint64_t)log->count++ << MOST_SCHEDULED;
 	return 0;
 }
@@ -153,8 +154,10 @@ static inline void merge_events(struct event_log *const *logs, uint32_t parts, u
 	for (;;) {
 		uint32_t part = 0;
 
-		for (uint32_t p = 1; p < parts; p++) /* without branches, which nobody could predict */
-			part += (p - part) & -runs_earlier(logs[p], next[p], logs[part], next[part]);
+		/* without branches, which nobody could predict */
+		for (uint32_t p = 1; p < parts; p++)
+			part += (p - part) &
+				-runs_earlier(logs[p], next[p], logs[part], next[part]);
 		if (next[part]->after_ns >= until_ns)
 			return;
 		logs[part]->numbers[next[part] - logs[part]->runs] = number;
@@ -172,7 +175,8 @@ static inline int number_events(struct event_queue *q, const struct event_log *l
 		struct event_lane *lane = &q->lanes[i];
 
 		for (size_t place = lane->count; place; place--) {
-			struct event *event = &lane->events[(lane->first + place - 1) & (lane->most - 1)];
+			struct event *event =
+				&lane->events[(lane->first + place - 1) & (lane->most - 1)];
 
 			if (!(event->order & YOUNG << 3))
 				break;

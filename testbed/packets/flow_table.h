@@ -28,19 +28,21 @@ struct flow_table {
 
 static inline uint32_t flow_slot(const struct flow_table *table, uint32_t node, uint32_t message)
 {
-	uint32_t mask = 2 * table->most - 1, slot = (node * 0x9e3779b1u ^ message * 0x85ebca6bu) & mask;
+	uint32_t mask = 2 * table->most - 1,
+		 slot = (node * 0x9e3779b1u ^ message * 0x85ebca6bu) & mask;
 
 	for (;; slot = (slot + 1) & mask) {
 		uint32_t flow = table->slots[slot];
 
-		if (flow == NO_FLOW || (table->flows[flow].node == node &&
-					table->flows[flow].message == message))
+		if (flow == NO_FLOW ||
+		    (table->flows[flow].node == node && table->flows[flow].message == message))
 			return slot;
 	}
 }
 
 /* Return a flow at a switch; 0 if it has no entry. */
-static inline struct noted_flow *flow_find(struct flow_table *table, uint32_t node, uint32_t message)
+static inline struct noted_flow *flow_find(struct flow_table *table, uint32_t node,
+					   uint32_t message)
 {
 	uint32_t flow = table->most ? table->slots[flow_slot(table, node, message)] : NO_FLOW;
 
@@ -73,9 +75,8 @@ static inline struct noted_flow *flow_add(struct flow_table *table, uint32_t nod
 	if (table->count == table->most && !flow_table_grow(table))
 		return 0;
 	table->slots[flow_slot(table, node, message)] = table->count;
-	table->flows[table->count] = (struct noted_flow){
-		.node = node, .message = message, .next = table->first[node]
-	};
+	table->flows[table->count] =
+		(struct noted_flow){ .node = node, .message = message, .next = table->first[node] };
 	table->first[node] = table->count;
 	return &table->flows[table->count++];
 }

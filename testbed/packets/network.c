@@ -52,7 +52,8 @@ enum { TRIMMABLE, CONTROL, TRIMMED, TRIMMED_AT_HOST };
 struct frame {
 	_Alignas(LINE_BYTES) uint32_t src;
 	uint32_t dst;
-	uint8_t code_point : 2, retransmitted : 1, marked : 1, chosen : 1, departed : 1, of_daemon : 1, hops;
+	uint8_t code_point : 2, retransmitted : 1, marked : 1, chosen : 1, departed : 1,
+		of_daemon : 1, hops;
 	union {
 		uint16_t crossing;
 		uint16_t waypoint;
@@ -248,7 +249,8 @@ struct packet_network {
 	struct ndp_endpoint **endpoints;
 	uint64_t *wakes; /* scheduled deadline of each host */
 	struct link_room *rooms; /* of ports; 0 without flow control */
-	uint32_t *shared_ports; /* by switch and destination, + 1, of flows that go together; or 0 */
+	/* by switch and destination, + 1, of flows that go together; or 0 */
+	uint32_t *shared_ports;
 	uint32_t *owners; /* nodes of ports; with a table of flows, and in parts */
 	struct flow_table flows;
 	struct message *messages;
@@ -268,7 +270,8 @@ struct packet_network {
 	struct frame *frames;
 	struct place *places; /* of frames */
 	uint32_t *over; /* port over which a frame came that takes room, or NONE; with rooms */
-	uint32_t *came; /* port over which a frame came, NONE at its source; with a table of flows */
+	/* port over which a frame came, NONE at its source; with a table of flows */
+	uint32_t *came;
 	struct host_event *ended;
 	struct room ended_room;
 	size_t first_ended, frames_made, frames_most;
@@ -318,7 +321,8 @@ static uint32_t node_of(const struct packet_network *n, const struct event *even
 		return event->place;
 	if (kind == DEADLINE && !n->is_tcp)
 		return event->subject;
-	return event->place == RECEIVER ? n->messages[event->subject].dst : n->messages[event->subject].src;
+	return event->place == RECEIVER ? n->messages[event->subject].dst :
+					  n->messages[event->subject].src;
 }
 
 /* SplitMix64 (topologies/low_diameter/random_graphs.py). */
@@ -475,7 +479,8 @@ static void tell(struct packet_network *n, uint32_t number, uint32_t value)
 	const struct packet_link *link = link_of(n, number);
 
 	n->rooms[number].notices++;
-	schedule(n, n->now + transmission_ns(link, ROOM_FRAME) + link->delay_ns, ROOM, number, value);
+	schedule(n, n->now + transmission_ns(link, ROOM_FRAME) + link->delay_ns, ROOM, number,
+		 value);
 }
 
 /* Take room for a frame at the node where it arrives. */
@@ -533,7 +538,8 @@ static int stays_stuck(const struct packet_network *n, uint32_t number)
 
 	for (uint32_t p = w->first_port[node]; p < w->first_port[node + 1]; p++) {
 		const struct port *port = &n->ports[p];
-		const struct queue *queues[] = { &port->retransmitted, &port->data, &port->headers };
+		const struct queue *queues[] = { &port->retransmitted, &port->data,
+						 &port->headers };
 
 		if (n->rooms[p].stuck)
 			continue;
@@ -717,8 +723,8 @@ static void finish(struct packet_network *n, uint32_t number)
 /* Return 1 if a forwarded data packet of this length is trimmed before queue `data`.  A packet for the
  * last place is trimmed with probability 1/2, so that synchronized senders do not always lose the same
  * packets. */
-static int trims(struct packet_network *n, const struct packet_link *link,
-		 const struct queue *data, uint32_t length_bytes)
+static int trims(struct packet_network *n, const struct packet_link *link, const struct queue *data,
+		 uint32_t length_bytes)
 {
 	int64_t room = (int64_t)link->trim_bytes - data->bytes - length_bytes;
 
@@ -854,7 +860,9 @@ static uint32_t looked_up(struct packet_network *n, uint32_t node, struct frame 
 	memo = &n->memos[hash & (n->n_memos - 1)];
 	if (memo->version != n->versions[node] || memo->node != node || memo->end != end ||
 	    memo->address != frame->step) {
-		*memo = (struct memo){ node, end, frame->step, n->versions[node], { 0, 0, NO_CROSSING } };
+		*memo = (struct memo){
+			node, end, frame->step, n->versions[node], { 0, 0, NO_CROSSING }
+		};
 		if (!n->look_up(node, number, end & 1, frame->step, &memo->hop)) {
 			memo->version = 0;
 			return NONE;
@@ -920,7 +928,10 @@ static int depart(struct packet_network *n, uint32_t number, uint32_t end, uint3
 	struct frame *frame = frame_at(n, index);
 	uint32_t port;
 
-	frame->step = n->look_up ? 0 : has_route(n, number) ? n->messages[number].routes[end] : NONE;
+	if (n->look_up)
+		frame->step = 0;
+	else
+		frame->step = has_route(n, number) ? n->messages[number].routes[end] : NONE;
 	port = next_port(n, frame->src, frame);
 	if (port != NONE)
 		return leave(n, port, index, 0);
@@ -1006,7 +1017,8 @@ static void emit(struct packet_network *n, uint32_t host,
 static void report(struct packet_network *n, uint32_t host, const struct ndp_event *event)
 {
 	if (grow(n, (void **)&n->ended, &n->ended_room, sizeof(*n->ended)))
-		n->ended[n->ended_room.count++] = (struct host_event){ host, n->event.order, *event };
+		n->ended[n->ended_room.count++] =
+			(struct host_event){ host, n->event.order, *event };
 }
 
 static void poll_host(struct packet_network *n, uint32_t host)
@@ -1080,7 +1092,8 @@ static void pull(struct packet_network *n, uint32_t host)
 	};
 	n->places[index].length_bytes = n->stream.header_bytes + payload_bytes;
 	source->waits = 1;
-	source->due_ns = n->now + NS_PER_BYTE_AT_1_BPS * n->places[index].length_bytes / n->stream.rate_bps;
+	source->due_ns =
+		n->now + NS_PER_BYTE_AT_1_BPS * n->places[index].length_bytes / n->stream.rate_bps;
 	schedule(n, source->due_ns, DEADLINE, host, 0);
 	if (++source->sent == m->end && !n->stream.go_back_ns) {
 		source->first = m->next;
@@ -1214,7 +1227,8 @@ static int emit_segment(struct packet_network *n, uint32_t number, uint32_t end,
 		return 0;
 	segment->flow = number;
 	length_bytes = tcp_frame_bytes(m->tcp, segment);
-	segment->layer = layer_of(n, &m->ends[end].choice, pair_of(n, host, peer), segment, length_bytes);
+	segment->layer =
+		layer_of(n, &m->ends[end].choice, pair_of(n, host, peer), segment, length_bytes);
 	*frame_at(n, index) = (struct frame){ .segment = *segment, .src = host, .dst = peer };
 	n->places[index].length_bytes = length_bytes;
 	return depart(n, number, end, index);
@@ -1577,7 +1591,8 @@ static uint32_t next_lbsp(struct choice *choice, uint32_t number, const struct f
 	struct packet_network *n = choice->network;
 	const struct packet_rule *rule = &n->wiring.rule;
 	/* a switch of hosts groups by the first bits, one above by the next (as select.bpf.c) */
-	uint32_t shift = n->wiring.peer[choice->first_port] < n->wiring.n_hosts ? 0 : rule->group_bits;
+	uint32_t shift =
+		n->wiring.peer[choice->first_port] < n->wiring.n_hosts ? 0 : rule->group_bits;
 	uint32_t flow = rule->hash ? flow_hash(0, frame->src, frame->dst, flow_of(n, frame), UDP) :
 				     host_of(n, number, frame);
 	uint32_t own = flow >> (shift & 31) & (rule->groups - 1);
@@ -1605,7 +1620,8 @@ static uint32_t choose_candidate(struct packet_network *n, uint32_t number,
 		return below(hash_of(n, rule->alike ? 0 : number, frame), hops);
 	if (hops == 1)
 		return 0;
-	switch ((enum rule)rule->rule) { /* without default: the compiler asks for a case for each rule */
+	/* without default: the compiler asks for a case for each rule */
+	switch ((enum rule)rule->rule) {
 	case D_MOD_K:
 		return d_mod_k(host_of(n, number, frame), hops);
 	case TTC:
@@ -1727,7 +1743,8 @@ static uint32_t data_bytes(const struct packet_network *n, const struct frame *f
  * else `start`, which is theirs from now on. */
 static uint32_t shared_port(struct packet_network *n, uint32_t node, uint32_t host, uint32_t start)
 {
-	uint32_t *port = &n->shared_ports[(size_t)(node - n->wiring.n_hosts) * n->wiring.n_hosts + host];
+	uint32_t *port =
+		&n->shared_ports[(size_t)(node - n->wiring.n_hosts) * n->wiring.n_hosts + host];
 
 	if (!*port)
 		*port = start + 1;
@@ -1748,7 +1765,8 @@ static void update_flow(struct packet_network *n, struct noted_flow *flow, uint3
 }
 
 /* Report a packet that joins a queue beyond the threshold, unless its flow rests (DAR, figure 8). */
-static void report_queue(struct packet_network *n, uint32_t node, struct noted_flow *flow, uint32_t came)
+static void report_queue(struct packet_network *n, uint32_t node, struct noted_flow *flow,
+			 uint32_t came)
 {
 	uint64_t last_ns = came == NONE ? flow->moved_ns : flow->queued_ns;
 	struct ndp_event event = {
@@ -1802,7 +1820,8 @@ static uint32_t follow_flow(struct packet_network *n, uint32_t node, const struc
 		if (came == NONE)
 			out = flow->port;
 		/* at the last switch nobody could move the flow away from its destination's port */
-		if (rule->detect && !is_host_of(n, node, host) && full_packets(n, out) >= rule->queue)
+		if (rule->detect && !is_host_of(n, node, host) &&
+		    full_packets(n, out) >= rule->queue)
 			report_queue(n, node, flow, came);
 		return out;
 	}
@@ -1927,7 +1946,9 @@ static void arrive(struct packet_network *n, uint32_t index, uint32_t node)
 		return;
 	}
 	if (frame->of_daemon) {
-		struct ndp_event event = { .time_ns = n->now, .flow = frame->step, .kind = PACKET_HEARD };
+		struct ndp_event event = { .time_ns = n->now,
+					   .flow = frame->step,
+					   .kind = PACKET_HEARD };
 
 		free_frame(n, index);
 		report(n, node, &event);
@@ -2025,7 +2046,8 @@ static __always_inline void fetch_set(struct packet_network *n, const struct eve
 }
 
 /* Fetch the port by which an arriving frame will leave, if it is known, or its flow of TCP. */
-static __always_inline void fetch_behind_arrival(struct packet_network *n, const struct event *arrival)
+static __always_inline void fetch_behind_arrival(struct packet_network *n,
+						 const struct event *arrival)
 {
 	struct frame *frame = frame_at(n, arrival->subject);
 	uint32_t node = arrival->place, rule = n->wiring.rule.rule;
@@ -2163,7 +2185,8 @@ static int make_flow_table(struct packet_network *n, uint32_t nodes)
 		return 1;
 	n->flows.first = calloc(nodes, sizeof(*n->flows.first));
 	if (w->rule.key)
-		n->shared_ports = calloc((size_t)w->n_switches * w->n_hosts, sizeof(*n->shared_ports));
+		n->shared_ports =
+			calloc((size_t)w->n_switches * w->n_hosts, sizeof(*n->shared_ports));
 	if (!n->flows.first || (w->rule.key && !n->shared_ports))
 		return 0;
 	for (uint32_t node = 0; node < nodes; node++)
@@ -2186,7 +2209,8 @@ struct packet_network *packet_network_new(const struct packet_wiring *wiring,
 	n->wiring = *wiring;
 	n->random = seed;
 	n->is_tcp = tcp != 0;
-	n->live = wiring->planes > 1; /* a host does not know in which planes others have lost links */
+	/* a host does not know in which planes others have lost links */
+	n->live = wiring->planes > 1;
 	if (tcp) {
 		n->tcp = *tcp;
 		n->layers = (struct settings){
@@ -2220,7 +2244,8 @@ struct packet_network *packet_network_new(const struct packet_wiring *wiring,
 		packet_network_free(n);
 		return 0;
 	}
-	for (size_t place = 0; wiring->hops && place < (size_t)wiring->n_hosts * wiring->planes; place++) {
+	for (size_t place = 0; wiring->hops && place < (size_t)wiring->n_hosts * wiring->planes;
+	     place++) {
 		uint32_t port = wiring->first_port[place / wiring->planes] + place % wiring->planes;
 
 		n->last_switch[place] = wiring->peer[port] - wiring->n_hosts;
@@ -2304,10 +2329,12 @@ static void share(struct packet_network *n)
 /* Return the shortest time from one part to another, 0 if a link has none. */
 static uint64_t span_between(const struct packet_network *n, const uint8_t *owner)
 {
-	uint32_t least_bytes = n->sources ? n->stream.header_bytes : NDP_FRAME_HEADER; /* TCP has more */
+	uint32_t least_bytes =
+		n->sources ? n->stream.header_bytes : NDP_FRAME_HEADER; /* TCP has more */
 	uint64_t span_ns = LONGEST_SPAN_NS;
 
-	for (uint32_t p = 0; p < n->wiring.first_port[n->wiring.n_hosts + n->wiring.n_switches]; p++) {
+	for (uint32_t p = 0; p < n->wiring.first_port[n->wiring.n_hosts + n->wiring.n_switches];
+	     p++) {
 		const struct packet_link *link = link_of(n, p);
 		uint64_t way_ns = link->delay_ns + transmission_ns(link, least_bytes);
 
@@ -2381,7 +2408,7 @@ static struct packet_network *part_at(struct packet_network *n, uint32_t node)
 }
 
 int packet_network_send(struct packet_network *n, uint64_t time_ns, uint32_t src, uint32_t dst,
-		     uint32_t flow, uint64_t size_bytes, uint32_t connection)
+			uint32_t flow, uint64_t size_bytes, uint32_t connection)
 {
 	struct packet_network *own = n;
 
@@ -2446,7 +2473,8 @@ void packet_network_fail(struct packet_network *n, uint64_t time_ns, uint32_t nu
 	if (n->rooms && time_ns > n->now)
 		n->now = time_ns; /* at which the room of lost packets is told */
 	if (failed && n->rooms) {
-		n->rooms[number].waited_ns += n->rooms[number].waits ? n->now - n->rooms[number].since_ns : 0;
+		n->rooms[number].waited_ns +=
+			n->rooms[number].waits ? n->now - n->rooms[number].since_ns : 0;
 		n->rooms[number].waits = 0;
 		n->rooms[number].outside = NONE;
 		n->rooms[number].buffered_bytes =
@@ -2509,9 +2537,10 @@ int packet_network_tell(struct packet_network *n, uint64_t time_ns, uint32_t num
 		n->now = time_ns;
 	if (index == NONE)
 		return n->error;
-	*frame_at(n, index) = (struct frame){
-		.src = n->ports[number].peer, .dst = n->ports[number].peer, .step = message, .of_daemon = 1
-	};
+	*frame_at(n, index) = (struct frame){ .src = n->ports[number].peer,
+					      .dst = n->ports[number].peer,
+					      .step = message,
+					      .of_daemon = 1 };
 	n->places[index].length_bytes = length_bytes;
 	if (n->ports[number].failed)
 		free_frame(n, index);
@@ -2520,8 +2549,8 @@ int packet_network_tell(struct packet_network *n, uint64_t time_ns, uint32_t num
 	return n->error;
 }
 
-int packet_network_place(struct packet_network *n, uint64_t time_ns, uint32_t node, uint32_t message,
-			 uint32_t port, uint32_t with_destination)
+int packet_network_place(struct packet_network *n, uint64_t time_ns, uint32_t node,
+			 uint32_t message, uint32_t port, uint32_t with_destination)
 {
 	struct noted_flow *flow = flow_find(&n->flows, node, message);
 	uint32_t host = n->messages[message].dst;
@@ -2536,7 +2565,8 @@ int packet_network_place(struct packet_network *n, uint64_t time_ns, uint32_t no
 	flow->port = port;
 	flow->moved_ns = time_ns;
 	if (with_destination && n->shared_ports)
-		n->shared_ports[(size_t)(node - n->wiring.n_hosts) * n->wiring.n_hosts + host] = port + 1;
+		n->shared_ports[(size_t)(node - n->wiring.n_hosts) * n->wiring.n_hosts + host] =
+			port + 1;
 	return 0;
 }
 
@@ -2551,8 +2581,8 @@ static void forget_destination(struct packet_network *n, uint32_t node, uint32_t
 	n->shared_ports[(size_t)(node - n->wiring.n_hosts) * n->wiring.n_hosts + host] = 0;
 }
 
-uint32_t packet_network_flows(struct packet_network *n, uint64_t time_ns, uint32_t node, uint64_t idle_ns,
-			      struct packet_flow *rows, uint32_t most)
+uint32_t packet_network_flows(struct packet_network *n, uint64_t time_ns, uint32_t node,
+			      uint64_t idle_ns, struct packet_flow *rows, uint32_t most)
 {
 	struct noted_flow *flows = n->flows.flows;
 	uint32_t count = 0;
@@ -2634,9 +2664,9 @@ static void take_over(struct packet_network *n, const struct packet_network *fro
 
 	for (size_t i = 0; i < box->room.count; i++) {
 		const struct crossing *c = &box->crossings[i];
-		uint32_t index = new_frame(n), lane = lane_of(&n->events, c->ahead_ns, 1 + from->number);
-		struct event event = { c->time, true_order(&from->log, c->order), index,
-				       c->node };
+		uint32_t index = new_frame(n),
+			 lane = lane_of(&n->events, c->ahead_ns, 1 + from->number);
+		struct event event = { c->time, true_order(&from->log, c->order), index, c->node };
 		int error;
 
 		if (index == NONE)
@@ -2659,7 +2689,8 @@ static void end_span(struct packet_network *n)
 	if (error)
 		n->error = error;
 	for (; n->true_orders < n->ended_room.count; n->true_orders++)
-		n->ended[n->true_orders].order = true_order(&n->log, n->ended[n->true_orders].order);
+		n->ended[n->true_orders].order =
+			true_order(&n->log, n->ended[n->true_orders].order);
 	for (uint32_t p = 0; p < crew->n_parts; p++)
 		if (p != n->number)
 			take_over(n, crew->parts[p]);
@@ -2738,7 +2769,8 @@ static void gather(struct packet_network *n)
 
 			if (place[p] < part->ended_room.count &&
 			    (!best || own->event.time_ns < best->event.time_ns ||
-			     (own->event.time_ns == best->event.time_ns && own->order < best->order))) {
+			     (own->event.time_ns == best->event.time_ns &&
+			      own->order < best->order))) {
 				best = own;
 				from = p;
 			}
@@ -2777,7 +2809,8 @@ static int run_parts(struct packet_network *n, uint64_t time_ns, uint64_t most_e
 		crew->errors[p] = part->error;
 	}
 	while (n_threads < crew->n_parts && !n->error) {
-		n->error = -pthread_create(&threads[n_threads], 0, begin_thread, crew->parts[n_threads]);
+		n->error = -pthread_create(&threads[n_threads], 0, begin_thread,
+					   crew->parts[n_threads]);
 		n_threads += !n->error;
 	}
 	atomic_store(&crew->started, n->error ? -1 : 1);
@@ -2842,7 +2875,8 @@ const struct tcp_counters *packet_network_flow(const struct packet_network *n, u
 	return n->messages[flow].tcp ? tcp_counters(n->messages[flow].tcp) : 0;
 }
 
-const struct stream_counters *packet_network_stream(const struct packet_network *n, uint32_t message)
+const struct stream_counters *packet_network_stream(const struct packet_network *n,
+						    uint32_t message)
 {
 	return &n->messages[message].stream.counters;
 }
@@ -2887,7 +2921,8 @@ uint64_t packet_network_frames(const struct packet_network *n)
 {
 	uint64_t frames = 0;
 
-	for (uint32_t p = 0; p < n->wiring.first_port[n->wiring.n_hosts + n->wiring.n_switches]; p++)
+	for (uint32_t p = 0; p < n->wiring.first_port[n->wiring.n_hosts + n->wiring.n_switches];
+	     p++)
 		frames += n->ports[p].frames;
 	return frames;
 }

@@ -24,10 +24,10 @@ struct packet_rule {
 	uint32_t alike; /* 1: all switches hash a flow alike */
 	uint32_t frame_bytes; /* of a full packet */
 	uint32_t load; /* 0: loads are packets, 1: bytes */
-	uint32_t d;    /* DRILL: samples; UGAL: compared detours */
-	uint32_t m;    /* 1: the last winner is a candidate again */
+	uint32_t d; /* DRILL: samples; UGAL: compared detours */
+	uint32_t m; /* 1: the last winner is a candidate again */
 	uint32_t delta; /* TTC, UGAL: threshold */
-	uint32_t tie;  /* 1: a packet exactly at the threshold is moved */
+	uint32_t tie; /* 1: a packet exactly at the threshold is moved */
 	uint32_t gap_us; /* LetFlow, Valiant, UGAL */
 	uint32_t elephant_kb; /* DAR, from here on as in ../data_plane/select.bpf.c */
 	uint32_t start;
@@ -44,7 +44,8 @@ struct packet_rule {
 /* The rule of another package: own_rule() of ../data_plane/own_rule.c. */
 struct call;
 struct arrival;
-typedef uint32_t packet_choose(struct call *call, struct arrival *arrival, const uint32_t *parameters);
+typedef uint32_t packet_choose(struct call *call, struct arrival *arrival,
+			       const uint32_t *parameters);
 
 /* A kind of link.
  *
@@ -179,8 +180,8 @@ int packet_network_split(struct packet_network *network, const uint8_t *owner, u
 /* Schedule a message; return 0 or -ENOMEM.  Messages are numbered from 0 in the order of these
  * calls.  Those of one `connection`, the number of the first of them, follow each other in one
  * flow of TCP. */
-int packet_network_send(struct packet_network *network, uint64_t time_ns, uint32_t src, uint32_t dst,
-		     uint32_t flow, uint64_t size_bytes, uint32_t connection);
+int packet_network_send(struct packet_network *network, uint64_t time_ns, uint32_t src,
+			uint32_t dst, uint32_t flow, uint64_t size_bytes, uint32_t connection);
 
 /* Let message `number`, and answers to it, go by routes from now on: the ports that its packets leave
  * by, `n_there` from the source and then `n_back` from the destination.  Packets under way stay on
@@ -193,7 +194,8 @@ int packet_network_route(struct packet_network *network, uint32_t number, const 
 
 /* Let a port lose all packets, also those that wait, or carry them again; no node notices.  All events
  * up to `time_ns` have been run. */
-void packet_network_fail(struct packet_network *network, uint64_t time_ns, uint32_t port, int failed);
+void packet_network_fail(struct packet_network *network, uint64_t time_ns, uint32_t port,
+			 int failed);
 
 /* Route packets by other next hops and departures of the same wiring, which must outlive `network`; 0 or
  * -ENOMEM. */
@@ -233,16 +235,19 @@ int packet_network_run(struct packet_network *network, uint64_t time_ns, uint64_
 uint64_t packet_network_now(const struct packet_network *network);
 
 /* Remove the earliest event of any host and fill in it and its host; 0 if there is none. */
-int packet_network_take_event(struct packet_network *network, uint32_t *host, struct ndp_event *event);
+int packet_network_take_event(struct packet_network *network, uint32_t *host,
+			      struct ndp_event *event);
 
 /* Return the counters of a host's endpoint, of a flow of TCP, of a port. */
 const struct ndp_counters *packet_network_host(const struct packet_network *network, uint32_t host);
 const struct tcp_counters *packet_network_flow(const struct packet_network *network, uint32_t flow);
-const struct stream_counters *packet_network_stream(const struct packet_network *network, uint32_t message);
+const struct stream_counters *packet_network_stream(const struct packet_network *network,
+						    uint32_t message);
 /* Return the packets of a flow of TCP that its receiver has, without a gap before them, or those of a
  * message without a transport. */
 uint32_t packet_network_delivered(const struct packet_network *network, uint32_t flow);
-struct packet_port_counters packet_network_port(const struct packet_network *network, uint32_t port);
+struct packet_port_counters packet_network_port(const struct packet_network *network,
+						uint32_t port);
 
 /* Return the number of ports that wait for each other in a circle, and will never send again. */
 uint32_t packet_network_deadlocked(struct packet_network *network);

@@ -9,16 +9,16 @@
 #define INITIAL_WINDOW 10
 #define INITIAL_RENO_WINDOW 2 /* RFC 5681, of packets above 2,190 bytes */
 #define INITIAL_RECEIVE_BYTES 65535
-#define DUPLICATES 3	  /* packets that may overtake one before it is taken for lost */
-#define MOST_QUICK 16	  /* acknowledgements at the beginning that are not delayed */
+#define DUPLICATES 3 /* packets that may overtake one before it is taken for lost */
+#define MOST_QUICK 16 /* acknowledgements at the beginning that are not delayed */
 #define DELAYED_ACK_NS 40000000ull
 #define LEAST_TIMEOUT_JIFFIES 2
 #define INFINITE_WINDOW 0x7fffffff
 #define ALPHA_ONE 1024
 #define MOST_BACKOFF 16
 #define MOST_PACKETS (1u << 30) /* of a flow */
-#define MOST_BLOCKS 4		/* that a receiver remembers */
-#define MEMORY_BYTES 960		/* that a packet takes beside its payload */
+#define MOST_BLOCKS 4 /* that a receiver remembers */
+#define MEMORY_BYTES 960 /* that a packet takes beside its payload */
 #define MOST_WAITING_BYTES (4u << 20) /* tcp_limit_output_bytes */
 
 enum { LISTED = 1, SACKED = 2, LOST = 4, AGAIN = 8, EVER_AGAIN = 16 };
@@ -95,7 +95,8 @@ static uint64_t tick(const struct tcp_flow *f, uint64_t now, uint64_t after_ns)
 	return (now / jiffy + (after_ns + jiffy - 1) / jiffy) * jiffy;
 }
 
-struct tcp_flow *tcp_new(const struct tcp_parameters *parameters, uint32_t flow, struct arena *arena)
+struct tcp_flow *tcp_new(const struct tcp_parameters *parameters, uint32_t flow,
+			 struct arena *arena)
 {
 	size_t bytes = sizeof(struct tcp_flow) + (parameters->cubic ? sizeof(struct cubic) : 0);
 	struct tcp_flow *f = arena_take(arena, bytes);
@@ -571,8 +572,8 @@ static void leave_state(struct sender *s, const struct tcp_segment *ack, int adv
 		return;
 	if (s->can_undo && s->state >= RECOVERY) {
 		int by_repetition = ack->repeated && !s->undo_retransmissions;
-		int by_stamp = advanced && s->retransmitted_ms &&
-			       ack->stamp_ms < s->retransmitted_ms;
+		int by_stamp =
+			advanced && s->retransmitted_ms && ack->stamp_ms < s->retransmitted_ms;
 
 		if (by_repetition || by_stamp) {
 			undo(s);
@@ -701,9 +702,8 @@ int tcp_next(struct tcp_flow *f, uint64_t now, struct tcp_segment *segment)
 		return s->timer == TIMER_NONE;
 	}
 	if (s->probe_due) { /* a tail loss probe goes beyond the window */
-		*segment = data_of(f, now, s->next < f->packets && s->next < s->limit ?
-						   s->next :
-						   s->next - 1);
+		*segment = data_of(
+			f, now, s->next < f->packets && s->next < s->limit ? s->next : s->next - 1);
 		segment->capable = segment->sequence == s->next && f->parameters.ecn;
 		return 1;
 	}
@@ -769,7 +769,8 @@ void tcp_sent(struct tcp_flow *f, uint64_t now, const struct tcp_segment *segmen
 		p->flags |= EVER_AGAIN;
 		list(s, segment->sequence, now);
 		if (s->can_undo) {
-			s->undo_retransmissions = (s->undo_retransmissions > 0 ? s->undo_retransmissions : 0) + 1;
+			s->undo_retransmissions =
+				(s->undo_retransmissions > 0 ? s->undo_retransmissions : 0) + 1;
 			if (!s->retransmitted_ms)
 				s->retransmitted_ms = segment->stamp_ms;
 		}
@@ -792,9 +793,12 @@ uint32_t tcp_most_waiting(const struct tcp_flow *f)
 	uint64_t out = most(s->window, s->next - s->acknowledged);
 	uint32_t percent = s->window < s->threshold / 2 ? 200 : 120;
 
-	if (s->smoothed_rtt)
-		limit = least(limit, f->payload_bytes * out * percent * (SECOND_NS / 100) /
-					     s->smoothed_rtt >> 10);
+	if (s->smoothed_rtt) {
+		uint64_t rate =
+			f->payload_bytes * out * percent * (SECOND_NS / 100) / s->smoothed_rtt;
+
+		limit = least(limit, rate >> 10);
+	}
 	return (most(2 * memory, limit) - 1) / memory;
 }
 
@@ -955,9 +959,9 @@ int tcp_receive(struct tcp_flow *f, uint64_t now, const struct tcp_segment *data
 	int at_once;
 
 	if (data->kind == TCP_SYN) {
-		*answer = (struct tcp_segment){
-			.flow = f->flow, .window = r->window, .kind = TCP_SYN_ACK
-		};
+		*answer = (struct tcp_segment){ .flow = f->flow,
+						.window = r->window,
+						.kind = TCP_SYN_ACK };
 		return 1;
 	}
 	at_once = note_marks(f, data);

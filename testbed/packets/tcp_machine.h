@@ -62,7 +62,8 @@ struct tcp_flow;
 void tcp_fetch(const struct tcp_flow *flow, int is_receiver);
 
 /* Return a flow without data, 0 without memory.  It is freed with the arena. */
-struct tcp_flow *tcp_new(const struct tcp_parameters *parameters, uint32_t flow, struct arena *arena);
+struct tcp_flow *tcp_new(const struct tcp_parameters *parameters, uint32_t flow,
+			 struct arena *arena);
 
 /* Open the connection, by a handshake that took `rtt_ns`; else the first segment begins one. */
 void tcp_open(struct tcp_flow *flow, uint64_t now, uint64_t rtt_ns);

@@ -17,7 +17,7 @@
 #define MOST_READ 4 /* batches of one host before the others have their turn */
 #define EVENTS 64
 #define TRIMMED 7 /* code point, as in daemons/transport/packets.py */
-#define MARKED 3  /* of the two bits of ECN: congestion experienced */
+#define MARKED 3 /* of the two bits of ECN: congestion experienced */
 #define CONTROL_ROOM CMSG_SPACE(sizeof(int))
 #define NO_HOST UINT32_MAX
 
@@ -35,11 +35,11 @@ struct loop {
 	struct ndp_endpoint **endpoints;
 	uint64_t *deadlines;
 	uint64_t begin;
-	uint64_t now;	   /* read once a round: under a virtual clock, a system call takes time */
-	uint32_t waiting;  /* first message that has not begun */
-	uint32_t open;	   /* ends of messages, of two each, that have not finished */
+	uint64_t now; /* read once a round: under a virtual clock, a system call takes time */
+	uint32_t waiting; /* first message that has not begun */
+	uint32_t open; /* ends of messages, of two each, that have not finished */
 	uint8_t *patterns; /* 256 payloads, each of one repeated byte */
-	uint32_t *hosts;   /* by address: open addressing */
+	uint32_t *hosts; /* by address: open addressing */
 	uint32_t host_places; /* a power of two */
 	int epoll, timer;
 	size_t frame_room;
@@ -117,8 +117,8 @@ static void send_packet(struct loop *l, uint32_t host, const struct ndp_transmis
 				 .msg_iovlen = transmission->payload_bytes ? 2 : 1 };
 	if (batch->count == BATCH)
 		flush(l, batch,
-		      transmission->payload_bytes ? run->hosts[host].data
-						  : run->hosts[host].control);
+		      transmission->payload_bytes ? run->hosts[host].data :
+						    run->hosts[host].control);
 }
 
 /* Record an event.  Its message is of the run: endpoints receive no packets of other messages. */
@@ -171,8 +171,8 @@ static int is_congested(struct msghdr *header, int whole)
 {
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(header); c; c = CMSG_NXTHDR(header, c))
 		if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_TOS)
-			return whole ? (*CMSG_DATA(c) & MARKED) == MARKED
-				     : *CMSG_DATA(c) >> 2 == TRIMMED;
+			return whole ? (*CMSG_DATA(c) & MARKED) == MARKED :
+				       *CMSG_DATA(c) >> 2 == TRIMMED;
 	return 0;
 }
 

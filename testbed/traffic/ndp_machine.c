@@ -506,7 +506,8 @@ static void probe(struct ndp_endpoint *e, struct outgoing *m, uint32_t sequence,
 static void probe_layers(struct ndp_endpoint *e, struct outgoing *m)
 {
 	for (uint32_t layer = 0; m->acknowledged && layer < e->parameters.layers; layer++) {
-		struct ndp_transmission probe = { .packet = data_of(e, m, m->arrived), .peer = m->peer };
+		struct ndp_transmission probe = { .packet = data_of(e, m, m->arrived),
+						  .peer = m->peer };
 
 		probe.packet.layer = layer;
 		if (m->history.flags[layer] & ASSUMED_BAD)
@@ -515,7 +516,8 @@ static void probe_layers(struct ndp_endpoint *e, struct outgoing *m)
 }
 
 /* Probe the bad layers of a message each timeout, and set the timer for the next probes. */
-static void keep_probing(struct ndp_endpoint *e, struct outgoing *m, uint32_t bad_before, uint64_t now)
+static void keep_probing(struct ndp_endpoint *e, struct outgoing *m, uint32_t bad_before,
+			 uint64_t now)
 {
 	if (!m->history.bad)
 		return;

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define NDP_HEADER 22	    /* bytes that every packet begins with */
+#define NDP_HEADER 22 /* bytes that every packet begins with */
 #define NDP_FRAME_HEADER 64 /* of a frame, with the packet's header */
 #define NDP_MOST_PACKETS (1u << 24)
 #define NDP_MOST_INCOMING (1u << 17) /* messages that a receiver remembers, of all peers */

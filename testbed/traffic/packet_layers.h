@@ -9,11 +9,11 @@
 enum { BY_FLOW, BLIND, REPS, SCOUT, SPRAY, MRC };
 /* Answers: the packet was marked, or trimmed before a link between switches. */
 enum { GOOD, MARKED_PACKET, TRIMMED_PACKET };
-#define RECYCLED 8	/* layers that REPS remembers */
-#define MOST_GOOD 9	/* that Spritz remembers */
+#define RECYCLED 8 /* layers that REPS remembers */
+#define MOST_GOOD 9 /* that Spritz remembers */
 #define MOST_REPEATED 10 /* packets of Spritz until one explores */
-#define MOST_MARKS 8	/* that Scout bears on a good layer */
-#define LEAST_USED 4	/* MRC uses at least this part of the layers */
+#define MOST_MARKS 8 /* that Scout bears on a good layer */
+#define LEAST_USED 4 /* MRC uses at least this part of the layers */
 /* Flags of a layer under MRC. */
 #define ASSUMED_BAD 1
 #define CONGESTED 2
@@ -68,7 +68,8 @@ static inline void forget(struct layer_history *h, uint32_t place)
 		h->layers[place] = h->layers[place + 1];
 }
 
-static inline uint32_t next_good(struct layer_history *h, int choice, uint32_t layers, uint64_t word)
+static inline uint32_t next_good(struct layer_history *h, int choice, uint32_t layers,
+				 uint64_t word)
 {
 	uint32_t layer = h->layers[0];
 
@@ -159,8 +160,8 @@ static inline void retire(struct layer_history *h, uint32_t layer, uint32_t laye
 }
 
 /* Note that nothing was heard about a packet that went by `layer`. */
-static inline void note_silence(struct layer_history *h, int choice, uint32_t layer, uint32_t layers,
-				uint64_t until)
+static inline void note_silence(struct layer_history *h, int choice, uint32_t layer,
+				uint32_t layers, uint64_t until)
 {
 	uint32_t place = place_of(h, layer);
 

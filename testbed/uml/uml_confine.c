@@ -45,17 +45,17 @@
 
 static const uint64_t READS = LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR;
 static const uint64_t DEVICES = LANDLOCK_ACCESS_FS_MAKE_CHAR | LANDLOCK_ACCESS_FS_MAKE_BLOCK;
-static const uint64_t OF_FILES = LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_WRITE_FILE |
-				 TRUNCATE;
+static const uint64_t OF_FILES =
+	LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_WRITE_FILE | TRUNCATE;
 /* of each version of Landlock, up to the last that has more */
 static const uint64_t HANDLED[] = {
 	0,
-	LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR |
-		LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_REMOVE_DIR |
-		LANDLOCK_ACCESS_FS_REMOVE_FILE | LANDLOCK_ACCESS_FS_MAKE_CHAR |
-		LANDLOCK_ACCESS_FS_MAKE_DIR | LANDLOCK_ACCESS_FS_MAKE_REG |
-		LANDLOCK_ACCESS_FS_MAKE_SOCK | LANDLOCK_ACCESS_FS_MAKE_FIFO |
-		LANDLOCK_ACCESS_FS_MAKE_BLOCK | LANDLOCK_ACCESS_FS_MAKE_SYM,
+	LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR | LANDLOCK_ACCESS_FS_WRITE_FILE |
+		LANDLOCK_ACCESS_FS_REMOVE_DIR | LANDLOCK_ACCESS_FS_REMOVE_FILE |
+		LANDLOCK_ACCESS_FS_MAKE_CHAR | LANDLOCK_ACCESS_FS_MAKE_DIR |
+		LANDLOCK_ACCESS_FS_MAKE_REG | LANDLOCK_ACCESS_FS_MAKE_SOCK |
+		LANDLOCK_ACCESS_FS_MAKE_FIFO | LANDLOCK_ACCESS_FS_MAKE_BLOCK |
+		LANDLOCK_ACCESS_FS_MAKE_SYM,
 	REFER,
 	TRUNCATE,
 };
@@ -68,6 +68,7 @@ struct ruleset {
 
 /* Calls that take a path or another process past Landlock, that change the machine as root, or
  * that reach its network.  Files are opened by open and openat alone, whose flags can be seen. */
+/* clang-format off */
 static const unsigned short REFUSED[] = {
 	/* modes, owners, times and attributes of files, devices, lengths */
 	SYS_chmod, SYS_fchmod, SYS_fchmodat, 452 /* fchmodat2 */, SYS_chown, SYS_fchown, SYS_lchown,
@@ -96,6 +97,7 @@ static const unsigned short REFUSED[] = {
 	SYS_quotactl, 443 /* quotactl_fd */, SYS_settimeofday, SYS_clock_settime, SYS_adjtimex,
 	SYS_clock_adjtime, SYS_sethostname, SYS_setdomainname, SYS_syslog, SYS_iopl, SYS_ioperm,
 };
+/* clang-format on */
 enum { CALLS = sizeof REFUSED / sizeof *REFUSED, SPECIAL_MODES = 07000, NEGATIVE = 1U << 31 };
 
 static int processes; /* that exist */
@@ -159,8 +161,8 @@ static void permit(int rules, uint64_t handled, char *line)
 
 static void limit_files(const char *path)
 {
-	long version = syscall(SYS_landlock_create_ruleset, NULL, 0,
-			       LANDLOCK_CREATE_RULESET_VERSION);
+	long version =
+		syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
 	struct ruleset attributes = { 0 };
 	size_t size = sizeof attributes.files, length = 0;
 	FILE *file = fopen(path, "re");
@@ -196,19 +198,19 @@ static void limit_files(const char *path)
 #define ALLOW BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
 #define REFUSE BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM)
 /* Refuse a call if the lower half of an argument passes a test. */
-#define REFUSE_IF(call, argument, test, value)                                                  \
+#define REFUSE_IF(call, argument, test, value)                                                     \
 	LOAD(nr), UNLESS(BPF_JEQ, call, 3), LOAD(args[argument]), UNLESS(test, value, 1), REFUSE
 /* Refuse to cut off a file, and to make one that runs as its owner. */
-#define CHECK_OPEN(call, flags, mode)                                                           \
-	REFUSE_IF(call, flags, BPF_JSET, O_TRUNC), LOAD(nr), UNLESS(BPF_JEQ, call, 5),          \
-		LOAD(args[flags]), UNLESS(BPF_JSET, O_CREAT, 3), LOAD(args[mode]),              \
+#define CHECK_OPEN(call, flags, mode)                                                              \
+	REFUSE_IF(call, flags, BPF_JSET, O_TRUNC), LOAD(nr), UNLESS(BPF_JEQ, call, 5),             \
+		LOAD(args[flags]), UNLESS(BPF_JSET, O_CREAT, 3), LOAD(args[mode]),                 \
 		UNLESS(BPF_JSET, SPECIAL_MODES, 1), REFUSE
 
 static void limit_calls(void)
 {
 	static const struct sock_filter begin[] = {
-		LOAD(arch), UNLESS(BPF_JEQ, AUDIT_ARCH_X86_64, 2), LOAD(nr),
-		BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, 1U << 30, 0, 1), /* x32 */
+		LOAD(arch), UNLESS(BPF_JEQ, AUDIT_ARCH_X86_64, 2),
+		LOAD(nr),   BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, 1U << 30, 0, 1), /* x32 */
 		REFUSE,
 	};
 	static const struct sock_filter end[] = {

@@ -74,7 +74,8 @@ static void keep(const struct iovec *parts, size_t count)
 
 	for (size_t i = 0; i < count; i++) {
 		assert(length + parts[i].iov_len <= ROOM);
-		memcpy(to + length, parts[i].iov_base, parts[i].iov_len); /* which reads all that would be sent */
+		memcpy(to + length, parts[i].iov_base,
+		       parts[i].iov_len); /* which reads all that would be sent */
 		length += parts[i].iov_len;
 	}
 	kept_bytes[n_kept++ % KEPT] = length;
@@ -92,8 +93,28 @@ static int swallow(int socket, struct mmsghdr *messages, unsigned count, int fla
 
 static uint64_t edge(uint64_t usual)
 {
-	static const uint64_t edges[] = { 0, 1, 2, 3, 7, 8, 9, 63, 64, 65, 127, 200, 255, 256, 1 << 14, 65535, 1 << 24,
-					  (1 << 24) - 1, UINT32_MAX - 1, UINT32_MAX, 1ull << 40, UINT64_MAX };
+	static const uint64_t edges[] = { 0,
+					  1,
+					  2,
+					  3,
+					  7,
+					  8,
+					  9,
+					  63,
+					  64,
+					  65,
+					  127,
+					  200,
+					  255,
+					  256,
+					  1 << 14,
+					  65535,
+					  1 << 24,
+					  (1 << 24) - 1,
+					  UINT32_MAX - 1,
+					  UINT32_MAX,
+					  1ull << 40,
+					  UINT64_MAX };
 
 	return pick(3) ? usual : edges[pick(sizeof(edges) / sizeof(*edges))];
 }
@@ -109,7 +130,8 @@ static size_t forge(const struct ndp_parameters *of, uint8_t *bytes)
 	size_t length = NDP_HEADER;
 
 	if (n_kept && pick(2)) {
-		size_t i = pick(8) ? next_kept++ % n_kept % KEPT : pick(n_kept < KEPT ? n_kept : KEPT);
+		size_t i =
+			pick(8) ? next_kept++ % n_kept % KEPT : pick(n_kept < KEPT ? n_kept : KEPT);
 
 		memcpy(bytes, kept[i], length = kept_bytes[i]);
 		for (unsigned changes = pick(2) * pick(4); changes; changes--)
@@ -122,7 +144,8 @@ static size_t forge(const struct ndp_parameters *of, uint8_t *bytes)
 	ndp_encode(&packet, bytes);
 	if (packet.kind == NDP_DATA && pick(2) && ndp_own_bytes(&packet) <= ROOM - NDP_HEADER) {
 		length += ndp_own_bytes(&packet);
-		memset(bytes + NDP_HEADER, (uint8_t)(packet.flow * 31 + packet.sequence), length - NDP_HEADER);
+		memset(bytes + NDP_HEADER, (uint8_t)(packet.flow * 31 + packet.sequence),
+		       length - NDP_HEADER);
 	}
 	return pick(16) ? length : pick(ROOM);
 }
@@ -152,9 +175,27 @@ static void check_bounds(const struct ndp_endpoint *e)
 }
 
 static const struct ndp_parameters PARAMETERS[] = {
-	{ .rate_bps = 10000000000, .timeout_ns = 20000, .frame_bytes = 128, .window = 8, .layers = 3, .attempts = 3, .burst = 8 },
-	{ .rate_bps = 100000000, .timeout_ns = 1000, .frame_bytes = 65, .window = 255, .layers = 1, .attempts = 1, .burst = 1 },
-	{ .rate_bps = 1000000000, .timeout_ns = 50000, .frame_bytes = 200, .window = 1, .layers = 64, .attempts = 10, .burst = 50 },
+	{ .rate_bps = 10000000000,
+	  .timeout_ns = 20000,
+	  .frame_bytes = 128,
+	  .window = 8,
+	  .layers = 3,
+	  .attempts = 3,
+	  .burst = 8 },
+	{ .rate_bps = 100000000,
+	  .timeout_ns = 1000,
+	  .frame_bytes = 65,
+	  .window = 255,
+	  .layers = 1,
+	  .attempts = 1,
+	  .burst = 1 },
+	{ .rate_bps = 1000000000,
+	  .timeout_ns = 50000,
+	  .frame_bytes = 200,
+	  .window = 1,
+	  .layers = 64,
+	  .attempts = 10,
+	  .burst = 50 },
 };
 
 static struct ndp_counters totals;
@@ -190,7 +231,8 @@ static void attack_machine(const struct ndp_parameters *of, uint64_t count)
 			continue;
 		ptrdiff_t n = ndp_poll(e, now, &packets);
 		for (ptrdiff_t j = 0; j < n; j++)
-			assert(packets[j].packet.layer < of->layers && packets[j].payload_bytes <= of->frame_bytes);
+			assert(packets[j].packet.layer < of->layers &&
+			       packets[j].payload_bytes <= of->frame_bytes);
 		while (ndp_take_event(e, &event))
 			;
 		if (n < 0)
@@ -221,9 +263,13 @@ static void receive(struct loop *l, const uint8_t *bytes, size_t length)
 	l->in_parts[i].iov_base = exact(bytes, length);
 	l->in[i].msg_len = length;
 	l->in[i].msg_hdr.msg_flags = pick(100) ? 0 : MSG_TRUNC;
-	l->from[i] = (struct sockaddr_in){ .sin_family = AF_INET,
-					   .sin_addr.s_addr = pick(20) ? l->run->hosts[peer].address : pick(1u << 31) };
-	*control = (struct cmsghdr){ .cmsg_len = CMSG_LEN(1), .cmsg_level = IPPROTO_IP, .cmsg_type = IP_TOS };
+	l->from[i] =
+		(struct sockaddr_in){ .sin_family = AF_INET,
+				      .sin_addr.s_addr = pick(20) ? l->run->hosts[peer].address :
+								    pick(1u << 31) };
+	*control = (struct cmsghdr){ .cmsg_len = CMSG_LEN(1),
+				     .cmsg_level = IPPROTO_IP,
+				     .cmsg_type = IP_TOS };
 	*CMSG_DATA(control) = pick(256);
 	l->in[i].msg_hdr.msg_controllen = pick(2) ? CMSG_LEN(1) : 0;
 	receive_datagram(l, host, i);
@@ -254,8 +300,14 @@ static void attack_loop(const struct ndp_parameters *of, uint64_t count, struct 
 	struct ndp_host hosts[HOSTS];
 	struct ndp_message messages[MESSAGES];
 	uint8_t *octets = malloc(of->layers);
-	struct ndp_run run = { .hosts = hosts, .messages = messages, .octets = octets, .parameters = *of,
-			       .deadline = UINT64_MAX / 2, .n_hosts = HOSTS, .n_messages = MESSAGES, .port = 6331 };
+	struct ndp_run run = { .hosts = hosts,
+			       .messages = messages,
+			       .octets = octets,
+			       .parameters = *of,
+			       .deadline = UINT64_MAX / 2,
+			       .n_hosts = HOSTS,
+			       .n_messages = MESSAGES,
+			       .port = 6331 };
 	struct loop *l = calloc(1, sizeof(*l));
 
 	memset(octets, 64, of->layers);
@@ -264,12 +316,18 @@ static void attack_loop(const struct ndp_parameters *of, uint64_t count, struct 
 
 		if (socketpair(AF_UNIX, SOCK_DGRAM, 0, pair))
 			abort();
-		hosts[i] = (struct ndp_host){ .data = pair[0], .control = pair[1], .address = 0x0100000a + (i << 24) };
+		hosts[i] = (struct ndp_host){ .data = pair[0],
+					      .control = pair[1],
+					      .address = 0x0100000a + (i << 24) };
 	}
 	for (unsigned i = 0; i < MESSAGES; i++)
-		messages[i] = (struct ndp_message){ .due_ns = i * 50000ull, .size_bytes = 1 + pick(2000), .src = i % HOSTS,
-						    .dst = (i + 1 + pick(HOSTS - 1)) % HOSTS, .began = NDP_NEVER,
-						    .delivered = NDP_NEVER, .finished = NDP_NEVER };
+		messages[i] = (struct ndp_message){ .due_ns = i * 50000ull,
+						    .size_bytes = 1 + pick(2000),
+						    .src = i % HOSTS,
+						    .dst = (i + 1 + pick(HOSTS - 1)) % HOSTS,
+						    .began = NDP_NEVER,
+						    .delivered = NDP_NEVER,
+						    .finished = NDP_NEVER };
 	l->run = &run;
 	l->epoll = l->timer = -1;
 	if (!prepare(l)) {
@@ -311,8 +369,9 @@ int main(int argc, char **argv)
 			attack_machine(of, datagrams);
 		done += datagrams;
 	}
-	printf("data %lu headers %lu strange %lu refused %lu sent %lu timeouts %lu garbage %lu unknown %lu corrupt %lu delivered %u\n",
-	       totals.data, totals.headers, totals.strange, totals.refused, totals.sent, totals.timeouts, sum.garbage,
-	       sum.unknown, sum.corrupt, sum.n_messages);
+	printf("data %lu headers %lu strange %lu refused %lu sent %lu timeouts %lu garbage %lu "
+	       "unknown %lu corrupt %lu delivered %u\n",
+	       totals.data, totals.headers, totals.strange, totals.refused, totals.sent,
+	       totals.timeouts, sum.garbage, sum.unknown, sum.corrupt, sum.n_messages);
 	return 0;
 }

@@ -21,7 +21,7 @@ let events = [];
 async function start({topology, scheme, seed, past, nodeCount}) {
   const [pyodide, code] = await Promise.all([
     loadPyodide({indexURL: "./pyodide/"}),
-    fetch("./weft.zip").then(answer => answer.arrayBuffer()),
+    fetch("./weft.zip").then(response => response.arrayBuffer()),
   ]);
   pyodide.unpackArchive(code, "zip");
   const bytes = Uint8Array.from(atob(topology), letter => letter.charCodeAt(0));

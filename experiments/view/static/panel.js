@@ -115,13 +115,13 @@ export class Panel {
     const what = link.link;
     const parts = [];
     if (link.rate_bps) {
-      const rate = percent => `${Math.max(1, Math.round(link.rate_bps * percent / 1e5))}kbit`;
-      parts.push(element("h3", "degrade to"), this.buttons([50, 25, 10].map(percent => [`${percent} %`, {do: "degrade", link: what, rate: rate(percent)}])));
+      const rate = share => `${Math.max(1, Math.round(link.rate_bps * share / 1e5))}kbit`;
+      parts.push(element("h3", "degrade to"), this.buttons([50, 25, 10].map(share => [`${share} %`, {do: "degrade", link: what, rate: rate(share)}])));
     }
     if (this.view.network.handles_degraded_links) {
       parts.push(element("h3", "degrade"), this.buttons([["report to both ends", {do: "degrade", link: what}]]));
     }
-    parts.push(element("h3", "lose"), this.buttons([.1, 1, 10, 50].map(percent => [`${percent} %`, {do: "impair", link: what, loss: `${percent}`}])));
+    parts.push(element("h3", "lose"), this.buttons([.1, 1, 10, 50].map(share => [`${share} %`, {do: "impair", link: what, loss: `${share}`}])));
     parts.push(element("h3", "delay, one way"), this.buttons([1, 5, 20].map(delay => [`${delay} ms`, {do: "impair", link: what, delay: `${delay}ms`}])));
     return parts;
   }
