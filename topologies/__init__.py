@@ -1,6 +1,7 @@
 """Topologies: the nodes and links of data-center networks, as data.
 
-Pure: nothing here does I/O, reads the time or draws a random number.  `build("dcell:n=4,k=1")`
+Pure: nothing here reads the time or draws a random number, and only the file of `file:PATH` is
+read.  `build("dcell:n=4,k=1")`
 returns a Topology, `families()` the families that exist.  numpy is imported only when a graph is
 built: a routing daemon needs the arithmetic of its family alone, and 25 MB of array library in each
 of 400 daemons is too much memory.
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -41,9 +42,6 @@ EQUIVALENT = "equivalent-jellyfish"
 PLANES = "planes"
 FILE = "file:"
 
-# Functions from a path to the text of its file.  Nothing here opens files:
-# testbed/labs/graph_file.py adds one.
-READ_TEXT: list[Callable[[str], str]] = []
 FILE_SPEC = re.compile(r"file:(?P<path>[^@]+?)(,p=(?P<p>[0-9]{1,5}))?(@(?P<digest>[0-9a-f]{8}))?")
 
 
@@ -160,14 +158,12 @@ def _from_file(spec: str) -> Topology:
     import hashlib
     from pathlib import PurePath
 
-    from weft.topologies.core.user_graph import parse
+    from weft.topologies.core.user_graph import parse, read
 
     parts = FILE_SPEC.fullmatch(spec)
     if not parts:
         raise ValueError(f"{spec!r}: expected file:PATH or file:PATH,p=HOSTS")
-    if not READ_TEXT:
-        raise ValueError(f"{spec}: this program cannot read files")
-    text = READ_TEXT[-1](parts["path"])
+    text = read(parts["path"])
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]
     if parts["digest"] not in (None, digest):
         raise ValueError(f"{spec}: the file has changed, it is {digest} now")

@@ -136,7 +136,6 @@ def boot(
 
     writable: whether it may write to the current folder.
     """
-    from weft.testbed.network.bring_up import HOP_NS
     from weft.testbed.uml import uml
 
     with boot_progress(f"boot {arguments.topology} {arguments.routing}") as (stdout, stderr):
@@ -145,11 +144,12 @@ def boot(
             virtual=uml.VirtualClock(
                 seed=1 if arguments.seed is None else arguments.seed,
                 syscall_ns=arguments.syscall_ns or 0,
+                hop_ns=arguments.hop_ns or 0,
             ),
             memory_mb=memory_mb,
             writable=writable,
             timeout_s=math.inf,
-            env=os.environ | {HOP_NS: str(arguments.hop_ns or 0)} | dict(variables or {}),
+            env=os.environ | dict(variables or {}),
             stdout=stdout,
             stderr=stderr,
             host=host,

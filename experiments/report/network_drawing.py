@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -49,6 +50,17 @@ def draw(topology: Topology, figure: Figure) -> None:
     draw_links(axes, topology, places, scale)
     draw_nodes(axes, topology, places, scale)
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=4, handlelength=1.6)
+
+
+def svg(topology: Topology) -> str:
+    """Return the drawing of `topology`, as a notebook shows it; ValueError as of draw()."""
+    from weft.experiments.report.figures import new
+
+    drawing = StringIO()
+    with new() as figure:
+        draw(topology, figure)
+        figure.savefig(drawing, format="svg")
+    return drawing.getvalue()
 
 
 def title(topology: Topology, places: DrawingLayout) -> str:

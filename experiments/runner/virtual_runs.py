@@ -22,7 +22,6 @@ from weft.experiments.runner.failures import RunFailure, reason
 from weft.experiments.runner.rows import row_of, text_of
 from weft.testbed.linux import clock
 from weft.testbed.machine.machine import machine
-from weft.testbed.network.bring_up import HOP_NS
 from weft.testbed.runs import isolated_python
 from weft.testbed.uml import host_questions, uml, virtual_kernel
 
@@ -47,16 +46,15 @@ def measure(run: Run, *, core: int | None = None) -> VirtualRunResult:
         ChildProcessError: the kernel died.
     """
     exchange = uml.Exchange({RUN: json.dumps(run.content)})
-    seeded = uml.VirtualClock(seed=run.seed + 1, syscall_ns=run.syscall_ns)
-    environment = os.environ | {"NUMBA_CACHE_DIR": COMPILED, HOP_NS: str(run.hop_ns)}
+    settings = uml.VirtualClock(seed=run.seed + 1, syscall_ns=run.syscall_ns, hop_ns=run.hop_ns)
     argv = isolated_python.command("weft.experiments.runner.virtual_runs")
     status = uml.run(
         argv,
-        virtual=seeded,
+        virtual=settings,
         memory_mb=MEMORY_MB,
         core=core,
         timeout_s=LONGEST_S,
-        env=environment,
+        env=os.environ | {"NUMBA_CACHE_DIR": COMPILED},
         exchange=exchange,
     )
     if not exchange.report:

@@ -18,6 +18,7 @@ from weft.testbed.linux.process import check, libc
 T = TypeVar("T")
 MONOTONIC = 1  # CLOCK_MONOTONIC
 ABSOLUTE = 1  # TFD_TIMER_ABSTIME
+HOP_NS = "weft.hop_ns="  # argument of the virtual clock's kernel, which ignores it
 
 
 # seconds and nanoseconds since a fixed moment, never going back (CLOCK_MONOTONIC)
@@ -42,6 +43,13 @@ def calls_cost_nothing() -> bool:
     return is_virtual() and not any(
         word.startswith("time_travel.syscall_ns=") for word in _boot_arguments()
     )
+
+
+@cache
+def hop_ns() -> int:
+    """Return the processor time of each packet that a host receives; 0 under the real clock."""
+    words = [word for word in _boot_arguments() if word.startswith(HOP_NS)]
+    return int(words[0].removeprefix(HOP_NS)) if words else 0
 
 
 def _boot_arguments() -> list[str]:

@@ -40,8 +40,6 @@ from weft.topologies.core.topology import Topology
 
 # up to so many have a process each; switching between more takes longer than their work
 DAEMONS_PER_PROCESSOR = 16
-# environment variable: processor time for each packet that arrives, in ns
-HOP_NS = "WEFT_HOP_NS"
 Stage = tuple[str, Callable[[], object]]
 
 
@@ -80,15 +78,8 @@ def kernel_properties() -> dict[str, bool]:
 
 
 def with_hop_cost(link: LinkSpec | None) -> LinkSpec | None:
-    """Return `link` with the processor time of a hop that the environment sets.
-
-    Raises:
-        ValueError: the variable HOP_NS is no number.
-    """
-    text = os.environ.get(HOP_NS) or "0"
-    if not text.isdecimal():
-        raise ValueError(f"${HOP_NS}: {text!r} is no number of nanoseconds")
-    return replace(link, hop_ns=int(text)) if link and int(text) else link
+    """Return `link` with the processor time of a hop under the virtual clock."""
+    return replace(link, hop_ns=clock.hop_ns()) if link and clock.hop_ns() else link
 
 
 def prepared(

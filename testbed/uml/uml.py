@@ -85,15 +85,18 @@ class VirtualClock:
 
     seed: of every random number inside.
     syscall_ns: time that a process sleeps after each system call, as if alone on a processor.
+    hop_ns: processor time of each packet that a host or a router receives.
     """
 
     seed: int = 1
     syscall_ns: int = 0
+    hop_ns: int = 0
 
     def arguments(self) -> list[str]:
         """Return the arguments for the kernel's command line."""
         calls = [f"time_travel.syscall_ns={self.syscall_ns}"] if self.syscall_ns else []
-        return [*VIRTUAL_TIME, *calls, f"uml-seed={self.seed}"]
+        hops = [f"{clock.HOP_NS}{self.hop_ns}"] if self.hop_ns else []
+        return [*VIRTUAL_TIME, *calls, *hops, f"uml-seed={self.seed}"]
 
 
 @dataclass

@@ -24,10 +24,6 @@ if TYPE_CHECKING:
 MOST = 1 << 24  # nodes, since a MAC has three bytes for one; and links, whose array is then 512 MiB
 
 
-# Functions from a network to its drawing as SVG; experiments/report/network_drawing.py adds one.
-DRAWERS: list[Callable[[Topology], str]] = []
-
-
 def wire(a: ArrayLike, port_a: ArrayLike, b: ArrayLike, port_b: ArrayLike) -> NDArray[np.int64]:
     """Return rows of Topology.links for ends whose arrays broadcast to one shape."""
     import numpy as np
@@ -372,8 +368,11 @@ class Topology:
         return parallel[int(number) - 1]
 
     def _repr_svg_(self) -> str | None:
-        """Return the drawing that a notebook shows; None where nothing draws."""
-        return DRAWERS[-1](self) if DRAWERS else None
+        """Return the drawing that a notebook shows; None where weft is not installed."""
+        from importlib import metadata
+
+        drawer = next(iter(metadata.entry_points(group="weft.drawings")), None)
+        return drawer.load()(self) if drawer else None
 
     def check(self) -> None:
         """Raise ValueError unless links have two ends, ports one link, and servers at least one."""

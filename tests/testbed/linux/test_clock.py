@@ -93,16 +93,17 @@ def test_what_the_kernel_refuses_is_raised(timer):
 
 
 @pytest.mark.parametrize(
-    ("line", "virtual", "free"),
+    ("line", "virtual", "free", "hop_ns"),
     [
-        ("root=/dev/vda quiet", False, False),
-        ("weft_virtual=1 time-travel=inf-cpu time-travel-read=1", True, True),
-        ("time-travel=inf-cpu time_travel.syscall_ns=50000", True, False),
+        ("root=/dev/vda quiet", False, False, 0),
+        ("weft_virtual=1 time-travel=inf-cpu time-travel-read=1", True, True, 0),
+        ("time-travel=inf-cpu time_travel.syscall_ns=5 weft.hop_ns=70", True, False, 70),
     ],
 )
-def test_the_kernel_was_boot_arguments_what_costs_time(monkeypatch, line, virtual, free):
+def test_the_kernel_was_boot_arguments_what_costs_time(monkeypatch, line, virtual, free, hop_ns):
     monkeypatch.setattr(clock, "_boot_arguments", line.split)
-    for asked in (clock.is_virtual, clock.calls_cost_nothing):
+    for asked in (clock.is_virtual, clock.calls_cost_nothing, clock.hop_ns):
         # what the cache has is of this kernel
         monkeypatch.setattr(clock, asked.__name__, asked.__wrapped__)
     assert (clock.is_virtual(), clock.calls_cost_nothing()) == (virtual, free)
+    assert clock.hop_ns() == hop_ns

@@ -14,7 +14,6 @@ from weft.testbed.measure.reference_packets import (
     Deviation,
     deviations,
 )
-from weft.testbed.network.bring_up import HOP_NS
 from weft.testbed.network.impair import one_at_a_time, set_rate
 from weft.testbed.runs.network_handle import ports
 from weft.testbed.traffic import flows
@@ -68,7 +67,7 @@ class TestOnTheKernel:
     def test_a_hop_takes_what_was_asked(self, network, monkeypatch, topology, scheme):
         """Hosts and routers take it, bridges do not; where it is more than a frame's time, frames
         come at its pace."""
-        monkeypatch.setenv(HOP_NS, "700")
+        monkeypatch.setattr(clock, "hop_ns", lambda: 700)
         net = network(topology, LinkSpec(rate_bps=10**9, queue_packets=20, delay_us=5), scheme)
         assert {max(deviation) for deviation in deviations(net).values()} == {0}
         hops, links = (2, 2) if topology == "star:n=2" else (1, 2)
@@ -77,7 +76,7 @@ class TestOnTheKernel:
             [2 * (0.7 * hops + (5 + frame_us) * links)], abs=0.01
         )
         net.down()
-        monkeypatch.setenv(HOP_NS, "20000")
+        monkeypatch.setattr(clock, "hop_ns", lambda: 20_000)
         slow = network("star:n=2", LinkSpec(rate_bps=10**9, queue_packets=20), "static")
         assert {max(deviation) for deviation in deviations(slow).values()} == {0}
 

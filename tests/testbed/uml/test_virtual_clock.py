@@ -218,7 +218,8 @@ def test_a_loop_that_stops_the_clock_ends_with_the_name_of_its_process(body):
 
 def test_what_a_system_call_costs_is_said_to_the_kernel_unless_it_is_nothing():
     assert "time_travel.syscall_ns=250" in VirtualClock(syscall_ns=250).arguments()
-    assert not [word for word in VirtualClock().arguments() if "syscall" in word]
+    assert "weft.hop_ns=700" in VirtualClock(hop_ns=700).arguments()
+    assert not [word for word in VirtualClock().arguments() if "_ns" in word]
 
 
 @virtual

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import weft.testbed.labs.graph_file  # noqa: F401, it lets build() read files
 from weft.topologies import build, canonical
 from weft.topologies.core.link import LinkSpec
 from weft.topologies.core.user_graph import MOST_SWITCHES, document, parse, topology_of
