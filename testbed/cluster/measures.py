@@ -4,14 +4,17 @@
         table = measures.ping([(0, 19), (19, 0)])
 
 Every machine measures what begins at its nodes, by the functions that measure on one machine, in a
-process of serve().  Requests and results are pickles, so the machines must trust each other.
+process of serve().  A request names one of REQUESTS.  Requests and results are pickles of records
+alone: reading one runs no code of the machine that sent it.
 
 A capture of links and nodes has recorders there, and one file here.
 """
 
 from __future__ import annotations
 
+import io
 import json
+import pickle
 import signal
 import subprocess
 import sys
@@ -19,7 +22,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, is_dataclass, replace
 from functools import partial
 from heapq import merge
 from multiprocessing import Pipe
@@ -113,8 +116,39 @@ def write(path: Path, parts: Iterable[tuple[list[CapturedPacket], float]], snap_
     files.close(clock.wall_ns())
 
 
+class _RecordReader(pickle.Unpickler):
+    """Reader of what another machine sends: records of weft, exceptions, and built-in values."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Return the class of a record or an exception; raise UnpicklingError for all else."""
+        if module == "builtins" or module.startswith("weft."):
+            found = super().find_class(module, name)
+            # a name with a dot leads to whatever the module imports
+            if "." not in name and isinstance(found, type) and found.__module__ == module:
+                is_record = is_dataclass(found) or issubclass(found, tuple)
+                if is_record or issubclass(found, OSError | ValueError | RuntimeError):
+                    return found
+        raise pickle.UnpicklingError(f"{module}.{name} is no record")
+
+
+def receive(peer: Connection) -> Any:
+    """Return the next message of a machine.
+
+    Raises:
+        EOFError: there is none.
+        pickle.UnpicklingError: it is damaged, or has more than records.
+    """
+    message = peer.recv_bytes()
+    try:
+        return _RecordReader(io.BytesIO(message)).load()
+    except pickle.UnpicklingError:
+        raise
+    except Exception as error:  # whatever the bytes made of it
+        raise pickle.UnpicklingError(f"a damaged message: {error}") from error
+
+
 def serve(run: str) -> None:
-    """Carry out requests on the part `run`, functions of the network, until the input ends.
+    """Carry out REQUESTS on the part `run` until the input ends.
 
     The end of the input ends a request, too.
     """
@@ -126,9 +160,9 @@ def serve(run: str) -> None:
     try:
         with suppress(EOFError, ConnectionError):
             while True:
-                function, arguments = requests.recv()
+                name, arguments, options = receive(requests)
                 try:
-                    result = function(network, *arguments)
+                    result = REQUESTS[name](network, *arguments, **options)
                 except (OSError, ValueError, RuntimeError) as error:
                     result = error
                 results.send(result)
@@ -139,9 +173,11 @@ def serve(run: str) -> None:
                 ending.push(measurement)
 
 
-def _enter(network: RunningNetwork, kind: Callable[..., Any], *arguments: Any) -> Any:
+def _enter(
+    kind: Callable[..., Any], network: RunningNetwork, *arguments: Any, **options: Any
+) -> Any:
     """Begin a measurement; return what it yields, such as a port."""
-    measurement = kind(network, *arguments)
+    measurement = kind(network, *arguments, **options)
     result = measurement.__enter__()
     OPEN.append(measurement)
     return None if result is measurement else result
@@ -154,8 +190,24 @@ def _leave(network: RunningNetwork, attribute: str = "") -> Any:
     return getattr(measurement, attribute, None)
 
 
-def _read(network: RunningNetwork, read_clock: Callable[[], float]) -> float:
+def _read(network: RunningNetwork, name: str) -> float:
+    read_clock: Callable[[], float] = CLOCKS[name]
     return read_clock()
+
+
+CLOCKS = {"monotonic": clock.monotonic, "wall": clock.wall}
+REQUESTS: dict[str, Callable[..., Any]] = {
+    "ping": ping,
+    "trace": trace,
+    "flows": flows.run,
+    "iperf": iperf.send_from,
+    "iperf server": partial(_enter, iperf.serve_at),
+    "outages": partial(_enter, OutageProbe),
+    "capture": partial(_enter, PartCapture),
+    "fidelity": partial(_enter, Fidelity),
+    "leave": _leave,
+    "clock": _read,
+}
 
 
 class ClockOffset(NamedTuple):
@@ -190,11 +242,11 @@ class Measures(ExitStack):
                 )
             self._peers.append(self.enter_context(near))
 
-    def _call(self, function: Callable[..., Any], requests: Mapping[int, Iterable[Any]]) -> Results:
-        """Have parts call `function` with their arguments, and return what they return or raise."""
+    def _call(self, name: str, requests: Mapping[int, Iterable[Any]], **options: Any) -> Results:
+        """Have parts carry out a request with their arguments; return what they return or raise."""
         for part, arguments in requests.items():
             with suppress(ConnectionError):  # _receive() reports it
-                self._peers[part].send((function, arguments))
+                self._peers[part].send((name, arguments, options))
         results = {part: self._receive(part) for part in requests}
         for result in results.values():
             if isinstance(result, Exception):
@@ -204,60 +256,55 @@ class Measures(ExitStack):
     def _receive(self, part: int) -> Any:
         """Return the result of a part, or its exception; OSError if its process has ended."""
         try:
-            return self._peers[part].recv()
+            return receive(self._peers[part])
         except (EOFError, ConnectionError):
             return OSError(f"{self.run.parts[part].machine}: measurements have ended; begin anew")
+        except pickle.UnpicklingError as error:
+            return OSError(f"{self.run.parts[part].machine}: {error}")
 
-    def _by_source(self, pairs: NodePairs) -> dict[int, NodePairs]:
-        """Return the pairs whose source each part has."""
+    def _by_source(self, pairs: NodePairs) -> dict[int, tuple[NodePairs]]:
+        """Return the pairs whose source each part has, as the argument of a request."""
         shares = defaultdict(list)
         for src, dst in pairs:
             shares[self._home[src]].append((src, dst))
-        return dict(shares)
+        return {part: (own,) for part, own in shares.items()}
 
-    def _read_clocks(self, read_clock: Callable[[], float] = clock.monotonic) -> list[ClockOffset]:
+    def _read_clocks(self, name: str = "monotonic") -> list[ClockOffset]:
         """Return the offsets of all parts' clocks, each by the fastest of some exchanges."""
         self.offsets = [
             min(
-                (self._offset(part, read_clock) for _ in range(EXCHANGES)),
+                (self._offset(part, name) for _ in range(EXCHANGES)),
                 key=lambda offset: offset.bound_s,
             )
             for part in self._parts
         ]
         return self.offsets
 
-    def _offset(self, part: int, read_clock: Callable[[], float]) -> ClockOffset:
+    def _offset(self, part: int, name: str) -> ClockOffset:
         """Return the offset by one exchange, in whose middle the part reads its clock."""
-        sent_s = read_clock()
-        there_s = self._call(_read, {part: (read_clock,)})[part]
-        bound_s = (read_clock() - sent_s) / 2
+        sent_s = CLOCKS[name]()
+        there_s = self._call("clock", {part: (name,)})[part]
+        bound_s = (CLOCKS[name]() - sent_s) / 2
         return ClockOffset(there_s - sent_s - bound_s, bound_s)
 
     def ping(self, pairs: NodePairs, **options: Any) -> PingTable:
         """Ping `pairs`; see ping.ping()."""
-        function = partial(ping, **options)
-        tables = self._call(
-            function, {part: (own,) for part, own in self._by_source(pairs).items()}
-        )
+        tables = self._call("ping", self._by_source(pairs), **options)
         return PingTable(tuple(ping for table in tables.values() for ping in table.pings))
 
     def trace(self, pairs: NodePairs, **options: Any) -> list[Trace]:
         """Return the paths of packets, by the machine of their source; see traceroute.trace()."""
-        function = partial(trace, **options)
-        traces = self._call(
-            function, {part: (own,) for part, own in self._by_source(pairs).items()}
-        )
+        traces = self._call("trace", self._by_source(pairs), **options)
         return [path for paths in traces.values() for path in paths]
 
     def start_outages(self, pairs: NodePairs, *, interval_ms: float = 10.0) -> None:
         """Ping `pairs` until stop_outages(); see outage.OutageProbe."""
-        kind = partial(OutageProbe, interval_ms=interval_ms)
         self._shares = self._by_source(pairs)
-        self._call(_enter, {part: (kind, own) for part, own in self._shares.items()})
+        self._call("outages", self._shares, interval_ms=interval_ms)
 
     def stop_outages(self) -> OutageTable:
         """Return the outages of all pairs, on this machine's CLOCK_MONOTONIC."""
-        results = self._call(_leave, dict.fromkeys(self._shares, ("table",)))
+        results = self._call("leave", dict.fromkeys(self._shares, ("table",)))
         offsets = self._read_clocks()
         tables = [_shifted(table, offsets[part].ahead_s) for part, table in results.items()]
         return replace(
@@ -271,11 +318,11 @@ class Measures(ExitStack):
     def iperf(self, src: int, dst: int, spec: iperf.IperfSpec) -> iperf.Iperf:
         """Run an iperf3 test; see iperf.iperf()."""
         client, server = self._home[src], self._home[dst]
-        port = self._call(_enter, {server: (iperf.serve_at, dst)})[server]
+        port = self._call("iperf server", {server: (dst,)})[server]
         try:
-            results = self._call(iperf.send_from, {client: (src, dst, port, spec)})
+            results = self._call("iperf", {client: (src, dst, port, spec)})
         finally:
-            self._call(_leave, {server: ()})
+            self._call("leave", {server: ()})
         result: iperf.Iperf = results[client]
         return result
 
@@ -285,7 +332,7 @@ class Measures(ExitStack):
         offsets = self._read_clocks()
         begin_s = clock.monotonic() + LEAD_S
         tables: dict[int, FlowResults] = self._call(
-            flows.run,
+            "flows",
             {
                 part: (ordered, replace(options, begin_s=begin_s + offset.ahead_s))
                 for part, offset in enumerate(offsets)
@@ -308,10 +355,10 @@ class Measures(ExitStack):
             node, _ = recorder.ports(self.run.topology, element)[0]
             shares[self._home[node]].append(element)
         self._capture = {
-            part: (PartCapture, recorder.CaptureRequest(tuple(own), "", **limits))
+            part: (recorder.CaptureRequest(tuple(own), "", **limits),)
             for part, own in shares.items()
         }
-        self._call(_enter, self._capture)
+        self._call("capture", self._capture)
 
     def stop_capture(self, path: Path) -> list[str]:
         """Write the packets of all machines to one file, by time on this machine's wall clock.
@@ -319,21 +366,21 @@ class Measures(ExitStack):
         Returns:
             Lines about the numbers of packets.
         """
-        results = self._call(_leave, dict.fromkeys(self._capture, ("result",)))
-        offsets = self._read_clocks(clock.wall)
+        results = self._call("leave", dict.fromkeys(self._capture, ("result",)))
+        offsets = self._read_clocks("wall")
         parts = [(packets, offsets[part].ahead_s) for part, (packets, _) in results.items()]
-        snap_bytes = max(request.snap for _, request in self._capture.values())
+        snap_bytes = max(request.snap for (request,) in self._capture.values())
         write(path, parts, snap_bytes)
         return [line for _, lines in results.values() for line in lines]
 
     def start_fidelity(self) -> None:
         """Watch all parts until stop_fidelity(); see fidelity.Fidelity."""
-        self._call(_enter, dict.fromkeys(self._parts, (Fidelity,)))
+        self._call("fidelity", dict.fromkeys(self._parts, ()))
 
     def stop_fidelity(self) -> FidelityReport:
         """Return the verdict on all parts; each component says on which machine it was measured."""
         reports: dict[int, FidelityReport] = self._call(
-            _leave, dict.fromkeys(self._parts, ("report",))
+            "leave", dict.fromkeys(self._parts, ("report",))
         )
         components = [_underlay(self.run)]
         missing: dict[str, str] = {}

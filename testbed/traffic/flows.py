@@ -41,10 +41,6 @@ MOST_THREADS = 4000  # that receive; of more flows a loop reads each packet
 OPENED_TOGETHER, OPENED_S = 32, 30.0
 
 
-def _nothing(*_: Flow) -> None:
-    """Return None; unlike a lambda, this can be sent to other machines."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class FlowOptions:
     """Options of run().
@@ -67,10 +63,10 @@ class FlowOptions:
     congestion_control: str
     transport: str = "tcp"
     warm_up_s: float = 0.0
-    at_warm_up: Callable[[], None] = _nothing
+    at_warm_up: Callable[[], None] | None = None
     open_before: bool = False
     port: int = PORT
-    then: Callable[[Flow], Flow | None] = _nothing
+    then: Callable[[Flow], Flow | None] | None = None
     begin_s: float | None = None
     family: AddressFamily = IPV4
 
@@ -130,8 +126,10 @@ def check(net: NetworkHandle, flows: Sequence[Flow], options: FlowOptions) -> No
 
 def _check_parts(flows: Sequence[Flow], options: FlowOptions) -> None:
     """Raise ValueError for flows or options that only a network on one machine has."""
-    if options.transport != "tcp" or options.open_before or options.then is not _nothing:
-        raise ValueError("flows: several machines need transport tcp, no open_before, no then")
+    calls = options.at_warm_up or options.then  # of this machine's program
+    if options.transport != "tcp" or options.open_before or calls:
+        needs = "transport tcp, no open_before, at_warm_up or then"
+        raise ValueError(f"flows: several machines need {needs}")
     if len(flows) > MOST_SOURCE_PORTS:
         raise ValueError(
             f"flows: {len(flows):,}; several machines carry at most {MOST_SOURCE_PORTS:,}"
@@ -301,7 +299,8 @@ class _Loop:
         for connection in self.connections:
             self.count(connection)
             connection.counted_from = connection.received
-        self.options.at_warm_up()
+        if self.options.at_warm_up:
+            self.options.at_warm_up()
 
     def count(self, connection: _Connection) -> None:
         """Update the received bytes of a flow that a thread reads."""
@@ -409,7 +408,8 @@ class _Loop:
         assert connection.flow.size_bytes
         connection.received = connection.flow.size_bytes
         connection.ended_s = at_s - self.begin
-        if next_flow := self.options.then(connection.flow):
+        then = self.options.then
+        if then and (next_flow := then(connection.flow)):
             self.start(self.open(next_flow._replace(at_s=connection.ended_s)), connection.ended_s)
 
     def read_to_its_end(self, connection: _Connection, error: str | None) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import subprocess
 import tempfile
-import time
+from argparse import Namespace
 from collections.abc import Iterator
 from functools import partial
+from multiprocessing import Pipe
 from pathlib import Path
 
 import pytest
@@ -19,10 +21,11 @@ from weft.testbed.cluster.machines import AHEAD_S
 from weft.testbed.cluster.measures import Measures
 from weft.testbed.linux import clock
 from weft.testbed.linux.clock import wait_until
+from weft.testbed.measure.ping import ProbeBatch
 from weft.testbed.observe.pcapng import INBOUND, OUTBOUND, CapturedPacket, read
 from weft.testbed.traffic.flow_results import Flow
 from weft.testbed.traffic.flows import FlowOptions
-from weft.testbed.traffic.iperf import IperfSpec, serve_at
+from weft.testbed.traffic.iperf import IperfError, IperfSpec
 from weft.topologies import build
 
 pytestmark = [
@@ -145,10 +148,36 @@ def test_packets_of_a_clock_that_is_ahead_are_moved_back(tmp_path):
     assert list(read(file)) == [near[0], far[0]._replace(time_ns=10**18 + 1000), near[1]]
 
 
+@pytest.mark.parametrize(
+    "hostile", [os.system, Path, partial(print, 1), clock.wait_until, ProbeBatch, Namespace()]
+)
+def test_a_message_of_another_machine_can_only_be_records(hostile):
+    near, far = Pipe()
+    row = Flow(0.0, 1, 2, 3)
+    near.send(("flows", ([row], FlowOptions(deadline_s=1, congestion_control="cubic")), {}))
+    assert cluster_measures.receive(far)[1][0] == [row]
+    near.send(("leave", (FileNotFoundError(2, "gone"), IperfError("no answer")), {}))
+    assert list(map(str, cluster_measures.receive(far)[1])) == ["[Errno 2] gone", "no answer"]
+    near.send(("ping", (hostile,), {}))
+    with pytest.raises(pickle.UnpicklingError, match="is no record"):
+        cluster_measures.receive(far)
+
+
+def test_a_name_that_leads_out_of_its_module_is_no_record():
+    near, far = Pipe()
+    near.send_bytes(b"\x80\x04\x8c\x1dweft.testbed.cluster.measures\x8c\x0bPath.unlink\x93.")
+    with pytest.raises(pickle.UnpicklingError, match=r"Path\.unlink is no record"):
+        cluster_measures.receive(far)
+    for damaged in (b"\x80\x04\x8c\x1eweft\x8c", b"\x80\x04\x8c\x01\xff."):
+        near.send_bytes(damaged)
+        with pytest.raises(pickle.UnpicklingError):
+            cluster_measures.receive(far)
+
+
 def test_a_machine_whose_measurements_die_is_named_and_the_others_leave_nothing(measures, machines):
     pairs = both_ways(measures)
     first, second = machines.all
-    measures._call(cluster_measures._enter, {0: (serve_at, pairs[0][0])})
+    measures._call("iperf server", {0: (pairs[0][0],)})
     assert "iperf3" in first.run("ps", "-e")
     (part,) = (pid for pid, line in second.processes().items() if b"\0agent\0--run\0" in line)
     os.kill(part, signal.SIGKILL)
@@ -166,9 +195,9 @@ def test_a_request_ends_with_the_script_that_made_it(measures, machines, name):
 
     before = measuring()
     with Measures(name) as interrupted:
-        interrupted._call(cluster_measures._read, {0: (time.monotonic,)})  # it has begun
-        request = cluster_measures._read, (partial(time.sleep, 60),)
-        interrupted._peers[0].send(request)
+        interrupted._call("clock", {0: ("monotonic",)})  # it has begun
+        pairs = both_ways(measures)[:1]
+        interrupted._peers[0].send(("ping", (pairs,), {"count": 60, "interval_ms": 1e3}))
         interrupted._peers[0].close()
         # one of an earlier request may end meanwhile
         wait_until("its process has ended", lambda: measuring() <= before)
