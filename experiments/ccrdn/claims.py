@@ -22,7 +22,6 @@ from weft.experiments.report.claims import (
     between,
     within,
 )
-from weft.experiments.report.panels import number_of
 from weft.experiments.runner.definition import Row
 from weft.experiments.runner.parameters import Scalar
 
@@ -83,7 +82,7 @@ def faulty(
 
 def of_pairs(row: Row, column: str) -> float:
     """Return the standard error of a mean over sampled pairs."""
-    return number_of(row, f"se_{column.removeprefix('mean_')}")
+    return float(row[f"se_{column.removeprefix('mean_')}"])
 
 
 def of_flows(row: Row, column: str) -> float:
@@ -94,7 +93,7 @@ def of_flows(row: Row, column: str) -> float:
     """
     if column not in ("rat_bps", "bottleneck_flows"):
         return 0.0
-    return number_of(row, column) / math.sqrt(number_of(row, "bottleneck_flows"))
+    return float(row[column] / math.sqrt(row["bottleneck_flows"]))
 
 
 PAIRS = "the same 10,000 pairs for every scheme, mean"

@@ -264,11 +264,11 @@ def with_sizes(table: Table) -> Table:
     """Return the rows with the family and depth of their network, and its servers."""
     rows: list[Row] = []
     for row in table:
-        spec = str(row["topology"])
+        spec = row["topology"]
         family, parameters = parse(spec)
         depth = f"{family}, k = {parameters['k']}"
         rows.append({**row, "family": depth, "servers": graph(spec).servers})
-    return sorted(rows, key=lambda row: str(row["family"]))
+    return sorted(rows, key=lambda row: row["family"])
 
 
 def over_networks(columns: Mapping[str, str], *facet: str, **options: Any) -> Curves:

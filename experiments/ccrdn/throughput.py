@@ -31,7 +31,7 @@ from weft.experiments.ccrdn.recursive import (
     uniform,
 )
 from weft.experiments.engines import common_parameters as common
-from weft.experiments.report.panels import Bars, Curves, exploded, number_of, relative
+from weft.experiments.report.panels import Bars, Curves, exploded, relative
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
 from weft.topologies.core.link import Gbps
 
@@ -67,7 +67,7 @@ def by_flows(table: Table) -> Table:
     for row in table:
         bins: Any = row["links_by_flows"]
         fractions = {**row, "links_fraction": (np.array(bins) / sum(bins)).tolist()}
-        width = number_of(row, "bin_flows")
+        width = row["bin_flows"]
         rows += exploded([fractions], ("links_fraction",), "flows_on_link", width)
     return rows
 

@@ -349,7 +349,7 @@ TITLE_COLUMNS = ("answer", "points", "of", "passed", "error")  # of the table of
 
 def _title(row: Report) -> str:
     """Return the check of a row of a report, marked if it is hidden."""
-    return f"hidden: {row['check']}" if row["hidden"] else str(row["check"])
+    return f"hidden: {row['check']}" if row["hidden"] else row["check"]
 
 
 def show_report(report: Report) -> None:

@@ -222,7 +222,7 @@ def _possible(
 
 def _seconds(runs: Sequence[Run], published: PublishedSet) -> dict[str, float]:
     """Return the published wall times of runs by id."""
-    return {str(row["run"]): float(about["wall_s"]) for row, about in published.entries(runs)}
+    return {row["run"]: float(about["wall_s"]) for row, about in published.entries(runs)}
 
 
 def _announce(
@@ -270,7 +270,7 @@ def _check(
     """Print how rows and claims compare; return True if any is different."""
     from weft.experiments.report.reproduction import Likeness, compare_claim, compare_rows
 
-    new: Entries = {str(row["run"]): (row, about) for row, about in store.entries(runs)}
+    new: Entries = {row["run"]: (row, about) for row, about in store.entries(runs)}
     compared = compare_rows(runs, new, published)
     claims = {
         name: compare_claim(claim, compared, new, published)

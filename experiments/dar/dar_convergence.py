@@ -182,9 +182,7 @@ def series(table: Table) -> Table:
     rows = [
         row | {"figure": figure, "n_or_r": place}
         for row in table
-        for figure, place in figures_of(
-            *clos_size(str(row["topology"])), int(str(row["p"]))
-        ).items()
+        for figure, place in figures_of(*clos_size(row["topology"]), row["p"]).items()
     ]
     curves = varied(rows, ("figure",), "n_or_r")
     return [

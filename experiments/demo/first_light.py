@@ -18,7 +18,7 @@ from weft.experiments.demo.failover_demo import prefix, run_failover, survivors
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines import reachability
 from weft.experiments.engines.routes import PairSet, find, lost_pairs
-from weft.experiments.report.panels import Bars, melted, number_of
+from weft.experiments.report.panels import Bars, melted
 from weft.experiments.runner.console import duration, say, step
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
 from weft.experiments.runner.parameters import Integer
@@ -296,7 +296,7 @@ DURATIONS = {
 
 def durations(table: Table) -> Table:
     """Return a row for each duration of each run."""
-    rows = [{**row, "up_ms": 1000 * number_of(row, "up_s")} for row in table]
+    rows = [{**row, "up_ms": 1000 * row["up_s"]} for row in table]
     steps = {key: label for key, label in DURATIONS.items() if key in rows[0]}
     return melted([{**dict.fromkeys(steps), **row} for row in rows], steps, "step", "time_ms")
 

@@ -26,7 +26,6 @@ from weft.experiments.report.claims import (
     between,
     within,
 )
-from weft.experiments.report.panels import number_of
 from weft.experiments.report.statistics import NORMAL_975
 from weft.experiments.runner.definition import Row
 from weft.experiments.runner.parameters import Scalar
@@ -649,7 +648,7 @@ def diversity(
 
 def of_draws(row: Row, column: str) -> float:
     """Return the standard error of a mean over drawn pairs of routers, of which rows have 1.96."""
-    return number_of(row, column.replace("_mean_", "_mean_error_")) / NORMAL_975
+    return float(row[column.replace("_mean_", "_mean_error_")] / NORMAL_975)
 
 
 def labelled(label: str) -> str:

@@ -20,8 +20,8 @@ from weft.experiments.engines.workloads import mapped, pairs
 from weft.experiments.fatpaths import router_graph
 from weft.experiments.fatpaths.router_graph import RouterGraph, collisions
 from weft.experiments.fatpaths.table_iv import NETWORK, TABLE_IV, label, looks
-from weft.experiments.report.panels import Bars, Curves, Stack, exploded, number_of, varied
-from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
+from weft.experiments.report.panels import Bars, Curves, Stack, exploded, varied
+from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
 from weft.experiments.runner.parameters import Integer, Spec
 
 LEAST_SHARE = 1e-4  # drawn; a sample of some thousand shows no less
@@ -85,7 +85,7 @@ def shares(values: NDArray[np.int64]) -> list[float]:
 
 def figure_6(table: Table) -> Table:
     """Return a row for each network and number of links or paths, from 1."""
-    rows = {str(row["topology"]): row for row in table}
+    rows = {row["topology"]: row for row in table}
     lists = ("shortest_length_shares", "minimal_disjoint_shares")
     return [row for row in exploded(list(rows.values()), lists, "count") if row["count"]]
 
@@ -96,9 +96,9 @@ def figures_7_and_8(table: Table) -> Table:
     rows = [
         {
             **{key: drawn(row[key]) for key in ("cdp_shares", "interference_shares")},
-            "percent_of_radix": 100 * number_of(row, "paths") / number_of(row, "radix"),
-            "network": label(str(row["topology"])).removesuffix("-JF"),
-            "kind": "Jellyfish" if "jellyfish" in str(row["topology"]) else "network",
+            "percent_of_radix": 100 * row["paths"] / row["radix"],
+            "network": label(row["topology"]).removesuffix("-JF"),
+            "kind": "Jellyfish" if "jellyfish" in row["topology"] else "network",
             "hops": f"l = {row['used_hops']}",
         }
         for row in exploded(several, ("cdp_shares", "interference_shares"), "paths")
@@ -107,9 +107,9 @@ def figures_7_and_8(table: Table) -> Table:
     return sorted(rows, key=lambda row: (row["kind"] == "Jellyfish", row["hops"]))
 
 
-def drawn(share: Value) -> Value:
+def drawn(share: float | None) -> float | None:
     """Return `share`, or None if it is too small to be drawn."""
-    return share if share is not None and float(str(share)) >= LEAST_SHARE else None
+    return share if share is not None and share >= LEAST_SHARE else None
 
 
 BARS = {

@@ -36,7 +36,7 @@ from weft.experiments.fatpaths.router_graph import RouterGraph
 from weft.experiments.fatpaths.table_iv import looks
 from weft.experiments.fatpaths.topology_cost import PRICES, of_a_host
 from weft.experiments.fatpaths.transports import TRANSPORT_COLUMNS, Carriage, Load
-from weft.experiments.report.panels import Bars, Curves, Stack, exploded, number_of, select, varied
+from weft.experiments.report.panels import Bars, Curves, Stack, exploded, select, varied
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
 from weft.experiments.runner.parameters import Integer, Number, Word
 from weft.testbed.packets import network as packets
@@ -246,7 +246,7 @@ def family(row: Row) -> str:
 def way(row: Row) -> str:
     """Return how packets find their way, in words."""
     layers = "in-trees" if row["construction"] == "intree" else f"{row['construction']} layers"
-    return WAYS.get(str(row["routing"]), layers)
+    return WAYS.get(row["routing"], layers)
 
 
 def marked(table: Table) -> list[Row]:
@@ -254,7 +254,7 @@ def marked(table: Table) -> list[Row]:
     return [
         {
             **row,
-            "panel": PANELS[str(row["mapping"])],
+            "panel": PANELS[row["mapping"]],
             "way": way(row),
             "network": f"{table_iv.SHORT.get(family(row), family(row))}, {way(row)}",
         }
@@ -264,7 +264,7 @@ def marked(table: Table) -> list[Row]:
 
 def paper_size(table: Table) -> list[Row]:
     """Return the rows of networks of about the paper's size, or else of the largest."""
-    hosts = [int(str(row["hosts"])) for row in table]
+    hosts = [row["hosts"] for row in table]
     most = max((number for number in hosts if number <= MOST_PAPER_HOSTS), default=0)
     return [
         row
@@ -276,7 +276,7 @@ def paper_size(table: Table) -> list[Row]:
 def figures_2_and_11(table: Table) -> list[Row]:
     """Return the throughput of flows by size, in MB."""
     rows = exploded(paper_size(table), (*STEPS, "step_bytes"), "step")
-    return [{**row, "flow_megabytes": number_of(row, "step_bytes") / 1e6} for row in rows]
+    return [{**row, "flow_megabytes": row["step_bytes"] / 1e6} for row in rows]
 
 
 def sizes(table: Table) -> list[Row]:

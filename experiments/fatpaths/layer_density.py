@@ -88,7 +88,7 @@ def over_ecmp(table: Table) -> Table:
     """Return the times over layers by those of ECMP with the same recovery from losses."""
     marked = []
     for row in table:
-        tcp = transport(str(row["transport"]))
+        tcp = transport(row["transport"])
         start = "random start" if tcp.start == "random" else "layer 0 first"
         way = f"{row['layers']} layers" + (", Reno" if tcp.recovery == "reno" else "")
         marked.append({**row, "recovery": tcp.recovery, "start": start, "way": way})

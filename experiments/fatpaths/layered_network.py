@@ -84,9 +84,9 @@ KERNEL_FRAME_BYTES = Integer(
 )
 
 
-def packet_time_us(row: Mapping[str, object]) -> float:
+def packet_time_us(row: Mapping[str, Any]) -> float:
     """Return how long a full frame takes on a link; `row`: parameters of a run."""
-    return int(str(row.get("frame_bytes", FRAME_BYTES))) * 8 / int(str(row["rate_mbps"]))
+    return float(row.get("frame_bytes", FRAME_BYTES) * 8 / row["rate_mbps"])
 
 
 def payload_bps(run: Run) -> float:
@@ -152,7 +152,7 @@ def pairs_of(run: Run, hosts: int) -> list[tuple[int, int]]:
 
 def failed(run: Run, topology: Topology) -> list[int]:
     """Return random links between switches, if the experiment lets some fail."""
-    fraction = float(str(run.parameters.get("failed_fraction", 0)))
+    fraction = float(run.parameters.get("failed_fraction", 0))
     links = np.flatnonzero(topology.level > 0)
     generator = np.random.default_rng([run.seed, 3])
     return sorted(generator.choice(links, round(fraction * len(links)), replace=False).tolist())

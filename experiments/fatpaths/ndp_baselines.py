@@ -78,7 +78,7 @@ def incasts(table: Table) -> Table:
     """Return the rows of incasts, with the number of senders."""
     rows = []
     for row in table:
-        name, options = parse(str(row["traffic"]))
+        name, options = parse(row["traffic"])
         if name == "incast":
             rows.append({**row, "senders": int(options["senders"])})
     return rows
@@ -86,7 +86,7 @@ def incasts(table: Table) -> Table:
 
 def others(table: Table) -> Table:
     """Return the rows of other patterns."""
-    return [row for row in table if parse(str(row["traffic"]))[0] != "incast"]
+    return [row for row in table if parse(row["traffic"])[0] != "incast"]
 
 
 INCAST_FACET = (
@@ -252,7 +252,7 @@ LOAD_FACET = ("engine", "rate_mbps", "sizes", "seconds")
 
 def ends(table: Table) -> Table:
     """Return the distributions of long flows' times at the lowest and the highest lambda."""
-    values = sorted({int(str(row["lambda_per_s"])) for row in table})
+    values = sorted({row["lambda_per_s"] for row in table})
     rows = [row for row in table if row["lambda_per_s"] in (values[0], values[-1])]
     return cumulative(rows, "long_times_ms", ("topology", "lambda_per_s", "transport", *LOAD_FACET))
 

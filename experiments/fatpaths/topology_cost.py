@@ -18,7 +18,7 @@ import numpy as np
 
 from weft.experiments.fatpaths.table_iv import COLOURS, SHORT, table_v
 from weft.experiments.report import style
-from weft.experiments.report.panels import Bars, Curves, Stack, number_of
+from weft.experiments.report.panels import Bars, Curves, Stack
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
 from weft.experiments.runner.parameters import Integer, Word
 from weft.topologies import build
@@ -109,7 +109,7 @@ def of_a_host(topology: Topology, prices: Mapping[str, int]) -> Row:
 
 def figure_10(table: Table) -> Table:
     """Return the rows of networks with about DRAWN_HOSTS; a clique of 64 ports has fewer."""
-    return [row for row in table if 0.5 < number_of(row, "network_hosts") / DRAWN_HOSTS < 2]
+    return [row for row in table if 0.5 < row["network_hosts"] / DRAWN_HOSTS < 2]
 
 
 def looks(key: str, families: Iterable[Value]) -> style.SeriesLooks:

@@ -221,7 +221,7 @@ class Query:
 
     def _own_samples(self, rows_of: RowsOf) -> tuple[list[list[float]], list[Row]]:
         """Return samples() without `less` and `per`."""
-        by_id = {str(row["run"]): row for row in rows_of(self.runs)}
+        by_id = {row["run"]: row for row in rows_of(self.runs)}
         cells: dict[tuple[object, ...], list[tuple[str, list[float]]]] = {}
         without = {cell_of(terms[0][0]) for terms in self.terms}
         used: list[Row] = []
@@ -267,7 +267,7 @@ class Query:
         """
         if not self.error:
             return math.nan
-        by_id = {str(row["run"]): row for row in rows}
+        by_id = {row["run"]: row for row in rows}
         figure, errors = self._sampled(cell, by_id)
         if self.less:
             subtracted, errors_less = self.less._sampled(cell, by_id)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology
 
 Value = bool | int | float | str | None | list[bool] | list[int] | list[float] | list[str]
-Row = dict[str, Value]
+Row = dict[str, Any]
 Table = Sequence[Row]
 Entry = tuple[Row, dict[str, Any]]  # a stored row and its provenance
 

@@ -21,7 +21,6 @@ from weft.experiments.report.claims import (
     below,
     between,
 )
-from weft.experiments.report.panels import number_of
 from weft.experiments.runner.definition import Row
 
 TTC = {"scheme": "ttc:delta=2"}
@@ -167,7 +166,7 @@ LAYERS = Statement(
 
 def of_experiments(row: Row, column: str) -> float:
     """Return the standard error of a row's most loaded link, from its experiments."""
-    return number_of(row, "max_load_sd_flows") / math.sqrt(number_of(row, "repetitions"))
+    return float(row["max_load_sd_flows"] / math.sqrt(row["repetitions"]))
 
 
 def loads(where: Where, column: str, **more: Any) -> Query:

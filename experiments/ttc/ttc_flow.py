@@ -33,7 +33,7 @@ from weft.daemons.core.compiled import compiled
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.arrays import Ints, int_zeros
 from weft.experiments.engines.workloads import derangements, transpose
-from weft.experiments.report.panels import Curves, number_of
+from weft.experiments.report.panels import Curves
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
 from weft.experiments.runner.parameters import Integer, Spec, Word
 from weft.experiments.ttc.fat_tree_links import (
@@ -185,9 +185,7 @@ def with_estimate(table: Table) -> Table:
     """Return the rows with loads above k, and the estimate of equation (5) as a series."""
     rows = []
     for row in table:
-        k, most, estimate = (
-            number_of(row, key) for key in ("k", "max_load_flows", "estimate_flows")
-        )
+        k, most, estimate = (row[key] for key in ("k", "max_load_flows", "estimate_flows"))
         rows.append(row | {"above_k_flows": most - k})
         if row["scheme"] == "ttc:delta=sqrt":
             series: Row = {"scheme": "estimate", "default_path_fraction": None}

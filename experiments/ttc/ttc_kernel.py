@@ -247,7 +247,7 @@ def beside_model(table: Table) -> Table:
     """Return a row for the kernel and one for the model of each run with UDP, with its load."""
     rows = []
     for row in table:
-        load = load_in(str(row["traffic"]))
+        load = load_in(row["traffic"])
         if load is not None:
             modelled = {key: row.get(f"model_{key}") for key in SHOWN}
             rows.append(row | {"load_fraction": load, "source": "Linux"})

@@ -23,7 +23,7 @@ from weft.daemons.core.compiled import compiled
 from weft.daemons.routing.selection import below, ttc
 from weft.experiments.engines.arrays import Floats, Ints, int_zeros
 from weft.experiments.report import panels
-from weft.experiments.report.panels import Curves, number_of
+from weft.experiments.report.panels import Curves
 from weft.experiments.runner.definition import Experiment, Result, Run, Table
 from weft.experiments.runner.parameters import Integer, Number
 
@@ -184,7 +184,7 @@ def tails(table: Table) -> Table:
     lists = {"at_least": "limit", "simulated_at_least": "simulated"}
     rows = panels.melted(table, lists, "source", "fraction")
     points = panels.exploded(rows, ["fraction"], "queue_packets")
-    return [point for point in points if number_of(point, "fraction") > LEAST_DRAWN]
+    return [point for point in points if point["fraction"] > LEAST_DRAWN]
 
 
 EXPERIMENT = Experiment(
