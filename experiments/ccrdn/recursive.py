@@ -187,7 +187,7 @@ ROUTES = Spec(
 
 def traffic(run: Run, spec: str) -> Pairs:
     """Return the pairs of `run`; they depend neither on the scheme nor on the faults."""
-    return pairs(spec, graph_of(run).servers, np.random.default_rng([run.seed, 0]))
+    return pairs(spec, graph_of(run).servers, run.generator(0))
 
 
 def uniform(run: Run, flows: int | str) -> Pairs:
@@ -202,7 +202,7 @@ def faults(run: Run) -> Faults:
         return NO_FAULTS
     net = graph_of(run)
     draws = {"links": net.link_faults, "nodes": net.node_faults, "racks": net.rack_faults}
-    generator = np.random.default_rng([run.seed, 1])
+    generator = run.generator(1)
     return draws[run.text("failed")](generator, fraction=fraction)
 
 
@@ -256,7 +256,7 @@ def shortest(
     count = len(alive)
     if not everywhere:
         count = min(count, max(20, math.ceil(total / PAIRS_OF_A_SOURCE)))
-    sources = np.random.default_rng([run.seed, 2]).choice(alive, count, replace=False)
+    sources = run.generator(2).choice(alive, count, replace=False)
     return net.shortest(sources.tolist(), dead)
 
 

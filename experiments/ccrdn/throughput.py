@@ -50,13 +50,13 @@ def measure_histogram(run: Run) -> Result:
     _, loads = routed_with_loads(run, uniform(run, flows))
     bin_flows = max(1, 10 * flows // (BINS_OF_A_MEAN * len(loads)))
     return Result(
-        figures={
+        {
             "links_by_flows": np.bincount(loads // bin_flows).tolist(),
             "bin_flows": bin_flows,
-            "mean_flows": float(loads.mean()),
-            "bottleneck_flows": int(loads.max()),
-            "p99_flows": float(np.quantile(loads, 0.99)),
-            "idle_fraction": float((loads == 0).mean()),
+            "mean_flows": loads.mean(),
+            "bottleneck_flows": loads.max(),
+            "p99_flows": np.quantile(loads, 0.99),
+            "idle_fraction": (loads == 0).mean(),
         }
     )
 
@@ -125,7 +125,7 @@ def measure_throughput(run: Run) -> Result:
     most = int(loads.max())
     delivered = tally.connected
     return Result(
-        figures={
+        {
             "uat_bps": delivered * Gbps / mean if delivered else 0.0,
             "rat_bps": delivered * Gbps / most if delivered else 0.0,
             "mean_flows": mean,

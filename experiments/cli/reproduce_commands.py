@@ -111,7 +111,7 @@ def claims(arguments: Namespace) -> int:
                     "again_s": float(f"{sum(runs_s.values()):.2g}") if runs_s else None,
                     "why": claim.reason(ours),
                     "place": claim.place,
-                    "kind": claim.statement.kind.value,
+                    "kind": claim.statement.kind,
                     "quote": claim.statement.quote,
                 }
             )

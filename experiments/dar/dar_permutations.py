@@ -85,7 +85,7 @@ def measure(run: Run) -> Result:
     times_us = 1e6 * done.completion_s.reshape(run.integer("permutations"), -1)
     slowest_us, mean_us = float(times_us.max(axis=1).mean()), float(times_us.mean())
     return Result(
-        figures={
+        {
             "ideal_us": alone_us,
             "completion_us": slowest_us,
             "completion_ratio": slowest_us / alone_us,
@@ -107,7 +107,7 @@ def packet_figures(run: Run, done: SimulatedFlows) -> Row:
     dropped = run.text("early") == "dropped"
     return {
         "late_fraction": None if late is None or dropped else float(late / least),
-        "sent_again_fraction": float(again / least),
+        "sent_again_fraction": again / least,
     }
 
 

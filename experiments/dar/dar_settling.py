@@ -231,23 +231,23 @@ def measure(run: Run) -> Result:
         "permutations": len(length),
         "in_step": in_step,
         **settling_figures(slots_until, length, us, in_step=in_step),
-        "moves_per_flow": float(moved.mean() / (n * r)),
+        "moves_per_flow": moved.mean() / (n * r),
         "late_begins_fraction": moves.late_fraction,
         "period_us": per * us,
         "mean_reroutes": drawn.mean(axis=0).tolist(),
         "max_reroutes": drawn.max(axis=0).tolist(),
     }
-    return moves.done.result(columns) if moves.done else Result(figures=columns)
+    return moves.done.result(columns) if moves.done else Result(columns)
 
 
 def settling_figures(slots_until: Ints, length: Ints, us: float, *, in_step: bool) -> Row:
     """Return the columns about settling, each None unless hosts are in step."""
     columns: Row = {
-        "median_settling_us": float(np.median(slots_until) * us),
-        "p99_settling_us": float(np.quantile(slots_until, 0.99) * us),
-        "max_settling_us": float(slots_until.max() * us),
-        "within_80_us_fraction": float((slots_until * us <= PAPER_US).mean()),
-        "moving_in_last_quarter_fraction": float((slots_until > 0.75 * length).mean()),
+        "median_settling_us": np.median(slots_until) * us,
+        "p99_settling_us": np.quantile(slots_until, 0.99) * us,
+        "max_settling_us": slots_until.max() * us,
+        "within_80_us_fraction": (slots_until * us <= PAPER_US).mean(),
+        "moving_in_last_quarter_fraction": (slots_until > 0.75 * length).mean(),
     }
     return columns if in_step else dict.fromkeys(columns)
 

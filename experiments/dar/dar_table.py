@@ -269,7 +269,7 @@ def on_packets(run: Run) -> Result:
         **order_figures(received),
         **move_figures(run, counted, begun),
     }
-    return Result(figures=figures)
+    return Result(figures)
 
 
 def received_packets(run: Run, done: SimulatedFlows, begins: Floats) -> Received:
@@ -366,8 +366,8 @@ def throughput(run: Run, packets_a_slot: Floats) -> Row:
     """Return the columns about throughput from that of each receiver."""
     gbps = packets_a_slot * run.number("link_gbps")
     return {
-        "mean_throughput_gbps": float(gbps.mean()),
-        "min_throughput_gbps": float(gbps.min()),
+        "mean_throughput_gbps": gbps.mean(),
+        "min_throughput_gbps": gbps.min(),
     }
 
 
@@ -379,9 +379,9 @@ def receiver_figures(run: Run, received: Received) -> Row:
     us = slot_us(run)
     return {
         **throughput(run, packets / windows.sum()),
-        "throughput_change_fraction": float(second / first - 1),
-        "mean_latency_us": float((received.latency / packets).mean() * us),
-        "max_latency_us": float(received.worst_latency.max() * us),
+        "throughput_change_fraction": second / first - 1,
+        "mean_latency_us": (received.latency / packets).mean() * us,
+        "max_latency_us": received.worst_latency.max() * us,
     }
 
 
@@ -401,13 +401,13 @@ def order_figures(received: Received) -> Row:
     jump_ratio = ratio(received.jumped, received.in_order)
     jump = ratio(received.jumped, received.jumps)[received.jumps > 0]
     return {
-        "mean_jump_ratio": float(jump_ratio.mean()),
-        "max_jump_ratio": float(jump_ratio.max()),
-        "mean_jump_packets": float(jump.mean()) if len(jump) else 0.0,
-        "max_jump_packets": float(jump.max(initial=0.0)),
+        "mean_jump_ratio": jump_ratio.mean(),
+        "max_jump_ratio": jump_ratio.max(),
+        "mean_jump_packets": jump.mean() if len(jump) else 0.0,
+        "max_jump_packets": jump.max(initial=0.0),
         "go_back_fraction": go_back(received),
-        "late_fraction": float(received.late.sum() / received.packets.sum()),
-        "mean_extent_packets": float(received.extent.sum() / max(1, received.late.sum())),
+        "late_fraction": received.late.sum() / received.packets.sum(),
+        "mean_extent_packets": received.extent.sum() / max(1, received.late.sum()),
     }
 
 

@@ -175,7 +175,7 @@ def measure(run: Run) -> Result:
     """Measure the story of one network, and print its steps on standard error."""
     topology = run.topology
     link = links_of(run)
-    announced, silent = links_to_kill(topology, np.random.default_rng(run.seed))
+    announced, silent = links_to_kill(topology, run.generator())
     story = bring_up(topology, link, run.text("routing"))
     reports = [survive_dr(story, run, link, announced, silent)]
     for survivor in survivors():
@@ -189,7 +189,7 @@ def measure(run: Run) -> Result:
     tell_fidelity(report, story.passed)
     stages_s = dict(story.net.stages)
     return Result(
-        figures={"up_s": sum(stages_s.values()), **story.figures, "passed": story.passed},
+        {"up_s": sum(stages_s.values()), **story.figures, "passed": story.passed},
         fidelity=report.verdict,
         circumstances={"stages_s": stages_s, "fidelity_report": report.as_dict()},
     )

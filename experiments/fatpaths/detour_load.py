@@ -44,7 +44,7 @@ class Injection(NamedTuple):
 def injection(run: Run) -> Injection:
     """Return the packets of `run`, the same for every scheme."""
     topology = run.topology
-    generator = np.random.default_rng(run.seed)
+    generator = run.generator()
     shape = 2 * run.integer("slots"), topology.servers
     slot, src = np.nonzero(generator.random(shape) < run.number("load_fraction"))
     if run.text("traffic") == "uniform":
@@ -84,7 +84,7 @@ def network_of(run: Run) -> PacketNetwork:
 def arrivals(run: Run, packets: Injection) -> PacketArrivals:
     """Return what becomes of `packets` during twice as many slots as are counted."""
     network = network_of(run)
-    phase = np.random.default_rng([run.seed, 1]).random(run.topology.servers)
+    phase = run.generator(1).random(run.topology.servers)
     begin_ns = ((packets.slot + phase[packets.src]) * SLOT_NS).astype(np.int64)
     rows = zip(begin_ns.tolist(), packets.src.tolist(), packets.dst.tolist(), strict=True)
     for packet, (at_ns, src, dst) in enumerate(rows):
@@ -103,11 +103,11 @@ def measure(run: Run) -> Result:
     of_host = np.bincount(packets.src[arrived.number[counted]], minlength=hosts)
     latency_ns = arrived.latency_ns[counted]
     return Result(
-        figures={
-            "offered_fraction": float((packets.slot >= slots).sum() / slots / hosts),
-            "accepted_fraction": float(counted.sum() / slots / hosts),
-            "least_accepted_fraction": float(of_host.min() / slots),
-            "latency_slots": float(latency_ns.mean() / SLOT_NS) if len(latency_ns) else None,
+        {
+            "offered_fraction": (packets.slot >= slots).sum() / slots / hosts,
+            "accepted_fraction": counted.sum() / slots / hosts,
+            "least_accepted_fraction": of_host.min() / slots,
+            "latency_slots": latency_ns.mean() / SLOT_NS if len(latency_ns) else None,
         }
     )
 

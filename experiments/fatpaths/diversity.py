@@ -32,11 +32,11 @@ def measure(run: Run) -> Result:
     graph = RouterGraph.of(run.topology)
     paper = TABLE_IV.get(run.text("topology"))
     hops = run.integer("hops") or (paper.hops if paper else graph.diameter + 1)
-    rng = np.random.default_rng(run.seed)
+    rng = run.generator()
     pairs = router_graph.random_pairs(graph, run.integer("pairs"), rng)
     fours = router_graph.random_fours(graph, run.integer("fours"), rng)
     return Result(
-        figures={
+        {
             "used_hops": hops,
             "radix": graph.network_radix,
             **shortest_paths(graph),
@@ -54,7 +54,7 @@ def shortest_paths(graph: RouterGraph) -> Row:
     different = ~np.eye(len(graph.endpoints), dtype=bool)
     return {
         "shortest_length_shares": shares(graph.distance[among][different].astype(np.int64)),
-        "one_shortest_fraction": float((graph.path_count[among][different] == 1).mean()),
+        "one_shortest_fraction": (graph.path_count[among][different] == 1).mean(),
     }
 
 
@@ -211,7 +211,7 @@ def check_pattern(text: str) -> None:
 
 def measure_collisions(run: Run) -> Result:
     """Return the share of ordered pairs of routers with 0, 1, 2, ... flows."""
-    topology, rng = run.topology, np.random.default_rng(run.seed)
+    topology, rng = run.topology, run.generator()
     links = topology.links[topology.level == 0]
     router_of = np.empty(topology.servers, dtype=np.int64)
     router_of[links[:, 0]] = links[:, 2] - topology.servers
@@ -222,11 +222,11 @@ def measure_collisions(run: Run) -> Result:
     counts = collisions(flows, router_of)
     share = counts / counts.sum()
     return Result(
-        figures={
+        {
             "hosts": topology.servers,
             "flow_shares": share.tolist(),
-            "over_three_fraction": float(share[4:].sum()),
-            "nine_or_more_fraction": float(share[9:].sum()),
+            "over_three_fraction": share[4:].sum(),
+            "nine_or_more_fraction": share[9:].sum(),
             "most_flows": len(share) - 1,
         }
     )

@@ -41,7 +41,7 @@ def measure(run: Run) -> Result:
     fraction, seconds = run.number("size_fraction"), run.number("seconds")
     with layered_network.brought_up(run) as network:
         flows = flow_times.arrivals(
-            np.random.default_rng([run.seed, 1]),
+            run.generator(1),
             layered_network.pairs_of(run, network.topology.servers),
             flow_times.steps(fraction),
             load_fraction=run.number("load_fraction"),

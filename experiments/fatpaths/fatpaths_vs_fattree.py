@@ -115,7 +115,7 @@ def worst(topology: Topology, rng: np.random.Generator) -> list[tuple[int, int]]
 
 def loads(run: Run, topology: Topology) -> list[Load]:
     """Return the flows of `run`, the same for every routing."""
-    rng = np.random.default_rng([run.seed, 2])
+    rng = run.generator(2)
     pairs = skewed(topology)
     if run.text("mapping") == "random":
         pairs = mapped(rng, topology.servers, pairs)
@@ -173,8 +173,8 @@ def throughput(fractions: Floats) -> dict[str, Value]:
     """Return mean and 1st percentile; None without flows."""
     flows = len(fractions)
     return {
-        "throughput_mean_fraction": float(fractions.mean()) if flows else None,
-        "throughput_p1_fraction": float(np.percentile(fractions, 1)) if flows else None,
+        "throughput_mean_fraction": fractions.mean() if flows else None,
+        "throughput_p1_fraction": np.percentile(fractions, 1) if flows else None,
     }
 
 

@@ -104,8 +104,8 @@ def arrivals(
 def summary(name: str, ms: Floats) -> Row:
     """Return mean and 99th percentile of times; None if there is no such flow."""
     return {
-        f"{name}_mean_ms": float(ms.mean()) if len(ms) else None,
-        f"{name}_p99_ms": float(np.percentile(ms, 99)) if len(ms) else None,
+        f"{name}_mean_ms": ms.mean() if len(ms) else None,
+        f"{name}_p99_ms": np.percentile(ms, 99) if len(ms) else None,
     }
 
 
@@ -131,7 +131,7 @@ def long_and_short(sizes: Ints, ms: Floats, fraction: float) -> Row:
     return {
         **summary("long", ms[long]),
         **summary("short", ms[~long]),
-        "long_flows": int(long.sum()),
+        "long_flows": long.sum(),
     }
 
 

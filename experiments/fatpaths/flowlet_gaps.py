@@ -76,7 +76,7 @@ def flows_of(run: Run, pairs: HostPairs) -> list[Flow]:
         return endless(pairs)
     return list(
         flow_times.arrivals(
-            np.random.default_rng([run.seed, 1]),
+            run.generator(1),
             pairs,
             flow_times.steps(SIZE_FRACTION),
             load_fraction=LOAD_FRACTION,

@@ -145,7 +145,7 @@ def check(run: Run) -> None:
 
 def pairs_of(run: Run, hosts: int) -> list[tuple[int, int]]:
     """Return the pairs that send in `run`, the same for every scheme."""
-    rng = np.random.default_rng(run.seed)
+    rng = run.generator()
     senders = pairs(run.text("pattern"), hosts, rng)
     return mapped(rng, hosts, senders) if run.text("mapping") == "random" else senders
 
@@ -154,7 +154,7 @@ def failed(run: Run, topology: Topology) -> list[int]:
     """Return random links between switches, if the experiment lets some fail."""
     fraction = float(run.parameters.get("failed_fraction", 0))
     links = np.flatnonzero(topology.level > 0)
-    generator = np.random.default_rng([run.seed, 3])
+    generator = run.generator(3)
     return sorted(generator.choice(links, round(fraction * len(links)), replace=False).tolist())
 
 

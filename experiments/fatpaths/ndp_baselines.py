@@ -39,7 +39,7 @@ INCAST_GRACE_S, PATIENCE = 5.0, 20  # a run ends after so many seconds and so ma
 def incast_messages(run: Run) -> list[Load]:
     """Return the messages of `run`, the same for every transport."""
     hosts = run.topology.servers
-    senders = pairs(run.text("traffic"), hosts, np.random.default_rng(run.seed))
+    senders = pairs(run.text("traffic"), hosts, run.generator())
     return [Load(0.0, src, dst, 1000 * run.integer("message_kb")) for src, dst in senders]
 
 
@@ -186,7 +186,7 @@ def flows_of(run: Run) -> list[Load]:
     """Return the flows of `run`, the same for every transport."""
     payload_fraction = 1 - transports.HEADER_BYTES / transports.FRAME_BYTES
     flows = poisson(
-        np.random.default_rng(run.seed),
+        run.generator(),
         run.topology.servers,
         size_distribution=sizes_of(run.text("sizes")),
         load_fraction=load_fraction(run),

@@ -81,7 +81,7 @@ def measure(run: Run) -> Result:
     topology = build(network.spec)
     prices = {name: run.integer(name) for name in PRICES}
     return Result(
-        figures={
+        {
             "network": network.spec,
             "network_hosts": topology.servers,
             **of_a_host(topology, prices),
@@ -98,7 +98,7 @@ def of_a_host(topology: Topology, prices: Mapping[str, int]) -> Row:
     copper = int((role != "global").sum()) * prices["copper_usd"]
     fibre = int((role == "global").sum()) * prices["fibre_usd"]
     return {
-        "radix": int(ports.max()),
+        "radix": ports.max(),
         "edge_density": len(topology.links) / topology.servers,
         "router_cost_usd": routers / topology.servers,
         "copper_cost_usd": copper / topology.servers,

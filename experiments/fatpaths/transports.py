@@ -99,7 +99,7 @@ class TransferTimes:
     def result(self, figures: Mapping[str, Value]) -> Result:
         """Return a result with `figures` and those of the transport."""
         return Result(
-            figures={**figures, **self.figures},
+            {**figures, **self.figures},
             fidelity=self.fidelity,
             circumstances=self.circumstances,
         )

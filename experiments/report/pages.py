@@ -161,7 +161,7 @@ def reasons_of(claims: Mapping[str, Claim], outcomes: Mapping[str, Outcome]) -> 
 def quotes_of(claims: Mapping[str, Claim]) -> Iterator[str]:
     """Yield the sentences of the paper that claims are about, with place and kind."""
     statements = {
-        name: f"{claim.place} ({claim.statement.kind.value}): “{claim.statement.quote}”"
+        name: f"{claim.place} ({claim.statement.kind}): “{claim.statement.quote}”"
         for name, claim in claims.items()
         if claim.statement.quote
     }

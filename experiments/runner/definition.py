@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
     from matplotlib.figure import Figure
+    from numpy.random import Generator
 
     from weft.topologies.core.topology import Topology
 
@@ -99,6 +100,12 @@ class Run:
         """Return the network that the parameter `topology` names."""
         return build(self.text("topology"))
 
+    def generator(self, *stream: int) -> Generator:
+        """Return a generator of random numbers from the seed; `stream` tells several apart."""
+        import numpy as np
+
+        return np.random.default_rng([self.seed, *stream])
+
     def text(self, key: str) -> str:
         return str(self.parameters[key])
 
@@ -109,7 +116,7 @@ class Run:
         return float(self.parameters[key])
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Result:
     """Result of one run.
 

@@ -84,9 +84,7 @@ def measure(run: Run) -> Result:
     rate_bps, seconds = run.integer("rate_mbps") * Mbps, run.number("seconds")
     warm_up_s = min(MOST_WARM_UP_S, seconds / 4)
     with kernel_run.fabric(run, common.link(run)) as fabric:
-        ends = pairs(
-            traffic(run, fabric.topology), fabric.topology.servers, np.random.default_rng(run.seed)
-        )
+        ends = pairs(traffic(run, fabric.topology), fabric.topology.servers, run.generator())
         observation = kernel_run.send_tcp(
             run,
             fabric.network,

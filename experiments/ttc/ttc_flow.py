@@ -132,12 +132,12 @@ def measure(run: Run) -> Result:
     most = loads.max(axis=1)
     by_layer = zip(ft.layers, loads.mean(axis=0), strict=True)
     return Result(
-        figures={
+        {
             "delta_flows": rule.delta,
-            "max_load_flows": float(most.mean()),
-            "max_load_sd_flows": float(most.std()),
+            "max_load_flows": most.mean(),
+            "max_load_sd_flows": most.std(),
             "estimate_flows": k + math.log(math.log(ft.hosts)) / math.log(2) + rule.delta,
-            **{f"{name}_max_load_flows": float(load) for name, load in by_layer},
+            **{f"{name}_max_load_flows": load for name, load in by_layer},
             **choices.figures(),
             "max_loads_flows": most.tolist(),
         }
@@ -149,7 +149,7 @@ def layer_loads(run: Run, ft: LayeredTreeShape, rule: SchemeRules, choices: Upwa
     k, repetitions, fabric = run.integer("k"), run.integer("repetitions"), links(ft)
     loads = np.empty((repetitions, 2 * ft.n - 1), np.int64)
     for repetition in range(repetitions):
-        rng = np.random.default_rng([run.seed, repetition])
+        rng = run.generator(repetition)
         order = rng.permutation(k * ft.hosts)
         dst = destinations(run.text("traffic"), ft, k, rng).ravel()[order]
         draws = rng.integers(1 << 32, size=(len(order), ft.n - 1, DRAWS))
