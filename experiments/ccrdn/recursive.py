@@ -17,13 +17,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from weft.daemons.core.scheme import options_of
 from weft.daemons.dfr import scheme as dfr
 from weft.daemons.proxy import scheme as proxy
 from weft.daemons.proxy.routing import LEAST_LOADED, SHORTEST, Policy, cost_of
 from weft.daemons.tar import scheme as tar
+from weft.experiments.engines.arrays import Ints
 from weft.experiments.engines.common_parameters import refuse_others
 from weft.experiments.engines.flow_placement import Placement
 from weft.experiments.engines.graph import METHODS, Graph, graph, graph_of, policy
@@ -237,7 +237,7 @@ def routed(
     return net.route(tries, flows, dead, loads=loads, balanced=balanced, cost=cost_of(choice))
 
 
-def routed_with_loads(run: Run, flows: Pairs) -> tuple[Tally, NDArray[np.int64]]:
+def routed_with_loads(run: Run, flows: Pairs) -> tuple[Tally, Ints]:
     """Return the tally of `flows` and the number of flows on each directed link."""
     tally = routed(run, flows, loads=True)
     assert tally.loads is not None

@@ -35,7 +35,7 @@ from weft.experiments.dar.settings import (
 )
 from weft.experiments.report.panels import Curves
 from weft.experiments.runner.definition import Experiment, Result, Row, Run
-from weft.experiments.runner.parameters import Axis, Integer, Word
+from weft.experiments.runner.parameters import Axis, Integer, Word, swept
 from weft.testbed.packets.simulation import SimulatedFlows
 from weft.testbed.packets.switching import HEAD_BYTES
 
@@ -140,17 +140,19 @@ def check(run: Run) -> None:
 NOT_HERE = ("kernel_mbps", "time_us", "skipped_us")
 SWEPT = ("central", "dar-informed", "dar-persistent", "ecmp", "drill", "ndp", "ndp-drill", "reps")
 PERMUTATION_AXES: dict[str, Axis] = {
-    **{key: axis for key, axis in AXES.items() if key not in NOT_HERE},
-    "topology": AXES["topology"].over("clos:n=24,r=48,m=24"),
-    "host_gbps": AXES["host_gbps"].over(40.0),
+    **swept(
+        {key: axis for key, axis in AXES.items() if key not in NOT_HERE},
+        topology=["clos:n=24,r=48,m=24"],
+        host_gbps=[40.0],
+        preset=["infiniband"],
+        key=["flow"],
+        traffic=["cross"],
+        message_kb=[64, 256, 1024, 4096],
+    ),
     "scheme": Word(
         "DAR by queues, by counts, informed; a central controller; or another",
         words=tuple(SCHEMES),
     ).over(*SWEPT),
-    "preset": AXES["preset"].over("infiniband"),
-    "key": AXES["key"].over("flow"),
-    "traffic": AXES["traffic"].over("cross"),
-    "message_kb": AXES["message_kb"].over(64, 256, 1024, 4096),
     "permutations": Integer(
         "permutations, each after a barrier", unit="permutations", least=1, most=10_000
     ).over(2),

@@ -14,11 +14,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from weft.daemons.core import registry
 from weft.daemons.transport.endpoint import Parameters
 from weft.experiments.engines import common_parameters as common
+from weft.experiments.engines.arrays import Ints
 from weft.experiments.report.panels import Curves
 from weft.experiments.runner.definition import Experiment, Result, Run
 from weft.experiments.runner.parameters import Integer, Number, Word
@@ -36,9 +36,9 @@ ENDLESS_BYTES, NEVER_NS = (1 << 32) - 1, 1 << 49  # of a queue; of a retransmiss
 class Injection(NamedTuple):
     """Packets in order of time: slot, source and destination of each."""
 
-    slot: NDArray[np.int64]
-    src: NDArray[np.int64]
-    dst: NDArray[np.int64]
+    slot: Ints
+    src: Ints
+    dst: Ints
 
 
 def injection(run: Run) -> Injection:
@@ -66,9 +66,9 @@ def group_size(topology: Topology) -> int:
 class PacketArrivals(NamedTuple):
     """Packets that arrived, in order of time: number, time, and time since they were sent."""
 
-    number: NDArray[np.int64]
-    at_ns: NDArray[np.int64]
-    latency_ns: NDArray[np.int64]
+    number: Ints
+    at_ns: Ints
+    latency_ns: Ints
 
 
 def network_of(run: Run) -> PacketNetwork:

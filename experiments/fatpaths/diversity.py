@@ -14,8 +14,8 @@ needed, since with D > 1 nearly no pair has more than three flows.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from weft.experiments.engines.arrays import Ints
 from weft.experiments.engines.workloads import mapped, pairs
 from weft.experiments.fatpaths import router_graph
 from weft.experiments.fatpaths.router_graph import RouterGraph, collisions
@@ -77,7 +77,7 @@ def printed(cdp: tuple[int, int], interference: tuple[int, int]) -> Row:
     }
 
 
-def shares(values: NDArray[np.int64]) -> list[float]:
+def shares(values: Ints) -> list[float]:
     """Return the share of `values` that are 0, 1, 2, ..."""
     fractions: list[float] = (np.bincount(values) / len(values)).tolist()
     return fractions
@@ -212,7 +212,7 @@ def check_pattern(text: str) -> None:
 def measure_collisions(run: Run) -> Result:
     """Return the share of ordered pairs of routers with 0, 1, 2, ... flows."""
     topology, rng = run.topology, run.generator()
-    links = topology.links[topology.level == 0]
+    links = topology.host_links
     router_of = np.empty(topology.servers, dtype=np.int64)
     router_of[links[:, 0]] = links[:, 2] - topology.servers
     router_of = np.unique(router_of, return_inverse=True)[1]

@@ -94,7 +94,6 @@ def measure_carried(run: Run, how: Carriage) -> Result:
     )
 
 
-AXES = VS_FATTREE.axes
 PLOT = Bars(
     columns={
         "long_ended_mean_ms": "(a) long flows that ended (ms)",
@@ -116,7 +115,7 @@ EXPERIMENT = replace(
     source="REPS, EuroSys 2026; Spritz, 2026; on FatPaths' networks",
     axes={
         **swept(
-            AXES,
+            VS_FATTREE.axes,
             topology=["slimfly:q=5,p=4", "dragonfly:p=3,a=6,h=2,palm=0"],
             routing=["layers"],
             construction=["random"],

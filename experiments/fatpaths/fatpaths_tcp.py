@@ -138,7 +138,6 @@ HORIZONS = Curves(
     log=("seconds",),
     rows=horizons,
 )
-AXES = VS_FATTREE.axes
 EXPERIMENT = replace(
     VS_FATTREE,
     name="fatpaths_tcp",
@@ -146,7 +145,7 @@ EXPERIMENT = replace(
     "thousands of hosts?",
     source="FatPaths, figures 14 to 16",
     axes=swept(
-        AXES,
+        VS_FATTREE.axes,
         topology=["slimfly:q=5,p=4"],
         routing=["ecmp", "flowlets", "layers"],
         construction=["random"],

@@ -75,7 +75,7 @@ def hosts_of_routers(topology: Topology) -> dict[int, list[int]]:
     """Return the hosts of each router; ValueError if one router has all."""
     hosts: dict[int, list[int]] = {}
     for host in range(topology.servers):
-        hosts.setdefault(topology.ports(host)[0][1], []).append(host)
+        hosts.setdefault(topology.edge(host), []).append(host)
     if len(hosts) == 1:
         raise ValueError(f"hosts send to those of another router, and {topology.spec} has one")
     return hosts

@@ -129,7 +129,7 @@ def channels(topology: Topology, tables: NDArray[np.int32], ends: Ints, layers: 
         last hop.
     """
     hosts, routers = topology.servers, tables.shape[1]
-    router_of = np.array([topology.ports(host)[0][1] - hosts for host in range(hosts)])
+    router_of = np.array([topology.edge(host) - hosts for host in range(hosts)])
     src, dst = router_of[ends.T]
     hops = [*(routers**2 + ends + [0, hosts]).T]
     while (src != dst).any():

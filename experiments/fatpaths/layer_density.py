@@ -32,14 +32,13 @@ TIMES = {
 }
 
 
-AXES = VS_FATTREE.axes
 LONG_FLOWS = replace(
     VS_FATTREE,
     name="fatpaths_density",
     question="How do the number and the density of random layers change the times of flows?",
     source="FatPaths, figure 12",
     axes=swept(
-        AXES,
+        VS_FATTREE.axes,
         topology=["slimfly:q=7,p=6", "dragonfly:p=3,palm=0"],
         routing=["layers"],
         construction=["random"],
