@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from argparse import ArgumentParser, Namespace
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -300,8 +301,6 @@ def _claim_line(name: str, claim: Claim, result: ClaimComparison) -> Row:
 
 def row_lines(runs: Sequence[Run], compared: Mapping[str, RowComparison]) -> list[str]:
     """Return a line for each experiment: how many rows are alike, and how far others differ."""
-    from collections import Counter
-
     lines = []
     for name in sorted({run.experiment for run in runs}):
         own = [compared[run.id] for run in runs if run.experiment == name and run.id in compared]

@@ -155,7 +155,11 @@ def check(run: Run) -> None:
         raise ValueError(
             f"{run.experiment}: skipped_us must be less than time_us, {run.number('time_us'):g}"
         )
-    (check_packets if run.engine == "packet" else check_kernel)(run)
+    if run.engine == "packet":
+        n, r, _ = size(run.text("topology"))
+        check_simulated(run, round(n * r * rate(run) * slots(run, "time_us")))
+    else:
+        check_kernel(run)
 
 
 def check_rate(run: Run) -> None:
@@ -168,12 +172,6 @@ def check_rate(run: Run) -> None:
             f"got host_gbps={run.number('host_gbps'):g}"
         )
     iteration.check(n, r, m, IterationRules(p=flows_of_link(run)))
-
-
-def check_packets(run: Run) -> None:
-    """Raise ValueError if simulated packets cannot do `run`."""
-    n, r, _ = size(run.text("topology"))
-    check_simulated(run, round(n * r * rate(run) * slots(run, "time_us")))
 
 
 def check_simulated(run: Run, packets: int) -> None:
@@ -219,7 +217,7 @@ def mean_of_histogram(counts: Sequence[int]) -> float:
 
 def plan_in_turn(run: Run) -> ClosPlan:
     """Return the plan of hosts that send message after message, each at its own pace."""
-    sequences = sequence(run, 2 + int(slots(run, "time_us") / message_slots(run)))
+    sequences = sequence(run, most_messages(run))
     return kernel_plan(
         run,
         flows=clos_run.messages(sequences[:1], payload_bytes(run), 0.0),
@@ -299,7 +297,8 @@ def payload(run: Run) -> int:
 
 def simulation(run: Run) -> Simulation:
     """Return simulated messages, which hosts send one after the other at their own pace."""
-    return simulated(run, messages_in_turn(run), {"skip_us": round(run.number("skipped_us"))})
+    flows = messages(run, most_messages(run))
+    return simulated(run, flows, {"skip_us": round(run.number("skipped_us"))})
 
 
 def simulated(run: Run, flows: PacketFlows, plain: Mapping[str, int], **further: Any) -> Simulation:
@@ -344,9 +343,9 @@ def placed(run: Run, flows: PacketFlows) -> Callable[[int, int, int], tuple[int,
     return partial(path, n, n * r, np.where(spines < 0, spines, n * r + r + spines))
 
 
-def messages_in_turn(run: Run) -> PacketFlows:
-    """Return as many messages of each host as it can send in the time of `run`."""
-    return messages(run, 2 + int(slots(run, "time_us") / message_slots(run)))
+def most_messages(run: Run) -> int:
+    """Return as many messages of a host as it can send in the time of `run`."""
+    return 2 + int(slots(run, "time_us") / message_slots(run))
 
 
 def messages(run: Run, count: int) -> PacketFlows:

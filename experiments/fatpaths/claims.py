@@ -973,12 +973,6 @@ def flows(topology: Any, mapping: str, column: str, tree: str = "flowlets", **mo
     return Query("fatpaths_vs_fattree", where, column, over, **more)
 
 
-def over_minimal(column: str, **more: Any) -> Query:
-    """Return a figure of flows on Slim Fly over shortest paths by that over layers."""
-    where = {"topology": SLIMFLY_10K, "mapping": "linear", **MINIMAL}
-    return Query("fatpaths_vs_fattree", where, column, {"routing": "layers"}, **more)
-
-
 def three_disjoint(topology: str, rho: float) -> Query:
     """Return the pairs with three disjoint paths in nine layers; rho = 0 is the best for T."""
     where = NINE | {"topology": topology} | ({"rho": rho} if rho else {})
@@ -1047,7 +1041,14 @@ HPC = (
         "time of flows over shortest paths by that over layers, SF, q = 19, maximum over sizes",
         THIRTY,
         "up to 30",
-        over_minimal("step_mean_ms", statistic=max, entries=True),
+        Query(
+            "fatpaths_vs_fattree",
+            {"topology": SLIMFLY_10K, "mapping": "linear", **MINIMAL},
+            "step_mean_ms",
+            {"routing": "layers"},
+            statistic=max,
+            entries=True,
+        ),
         ours=TEN_MS + OF_SF,
         apart="Minimal links are offered more than they carry, so the ratio grows with the length "
         "of the run, which the paper does not print.",

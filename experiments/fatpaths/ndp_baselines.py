@@ -23,7 +23,7 @@ import numpy as np
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.arrays import Floats
 from weft.experiments.engines.common_parameters import UNFINISHED
-from weft.experiments.engines.workloads import PATTERNS, Sizes, pairs, poisson, sizes
+from weft.experiments.engines.workloads import PATTERNS, pairs, poisson, sizes
 from weft.experiments.fatpaths import transports
 from weft.experiments.fatpaths.layered_network import KERNEL_FRAME_BYTES
 from weft.experiments.fatpaths.transports import TRANSPORT_COLUMNS, Carriage, Load
@@ -171,12 +171,6 @@ FIGURE_21_FRACTION, FIGURE_21_S = 0.8, 50e-6  # mu, 1 GB/s of a link of 10 Gbit/
 LOAD_GRACE_S = 15.0
 
 
-def sizes_of(text: str) -> Sizes:
-    """Return the distribution of sizes that `text` names, of packets as large as ours."""
-    paper = sizes(text)
-    return Sizes(tuple(SCALE * size for size in paper.bytes_), paper.fraction, paper.source)
-
-
 def load_fraction(run: Run) -> float:
     """Return the load of a host's link."""
     return run.integer("lambda_per_s") * 8 * PAPER_MEAN_BYTES / PAPER_BPS
@@ -185,10 +179,11 @@ def load_fraction(run: Run) -> float:
 def flows_of(run: Run) -> list[Load]:
     """Return the flows of `run`, the same for every transport."""
     payload_fraction = 1 - transports.HEADER_BYTES / transports.FRAME_BYTES
+    paper = sizes(run.text("sizes"))
     flows = poisson(
         run.generator(),
         run.topology.servers,
-        size_distribution=sizes_of(run.text("sizes")),
+        size_distribution=paper._replace(bytes_=tuple(SCALE * size for size in paper.bytes_)),
         load_fraction=load_fraction(run),
         rate_bps=run.integer("rate_mbps") * Mbps * payload_fraction,
         duration_s=run.number("seconds"),

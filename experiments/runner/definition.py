@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, cached_property
 from importlib import import_module
+from importlib.metadata import entry_points
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -441,7 +442,6 @@ def _question(source: Source) -> str:
 
 class Source(NamedTuple):
     """File of an experiment of weft, and the constant of it that has the experiment."""
-
     path: Path
     constant: str
 
@@ -462,8 +462,6 @@ def _sources() -> Mapping[str, Source]:
 
 def _added() -> Sequence[EntryPoint]:
     """Return the entry points of other packages: name = "module:EXPERIMENT"."""
-    from importlib.metadata import entry_points
-
     return tuple(entry_points(group=ENTRY_POINTS))
 
 

@@ -248,7 +248,8 @@ class Topology:
     @property
     def host_links(self) -> NDArray[np.int64]:
         """Ends of the links of level 0, each from a server to a switch."""
-        return self.links[self.level == 0]
+        links: NDArray[np.int64] = self.links[self.level == 0]
+        return links
 
     def edge(self, host: int) -> int:
         """Return the switch that a host's first link leads to."""
