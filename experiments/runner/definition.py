@@ -442,6 +442,7 @@ def _question(source: Source) -> str:
 
 class Source(NamedTuple):
     """File of an experiment of weft, and the constant of it that has the experiment."""
+
     path: Path
     constant: str
 
