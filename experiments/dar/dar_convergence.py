@@ -265,9 +265,8 @@ EXPERIMENT = Experiment(
     columns={
         "sampled_permutations": "permutations that were measured",
         "mean_iterations": (
-            "iterations until no link is bad, mean over permutations; null if one did not "
-            "settle, as "
-            "below"
+            "iterations until no link is bad, mean over permutations; null if one did not settle, "
+            "as below"
         ),
         "standard_error_iterations": "its standard error",
         "median_iterations": "median over permutations",

@@ -168,9 +168,8 @@ EXPERIMENT = Experiment(
     axes=PERMUTATION_AXES,
     columns={
         "ideal_us": (
-            "time of a message alone: its packets at the host's rate, and its path without "
-            "queues; so "
-            "long takes a permutation through an ideal crossbar"
+            "time of a message alone: its packets at the host's rate, and its path without queues; "
+            "so long takes a permutation through an ideal crossbar"
         ),
         "completion_us": "time of the slowest message of a permutation, mean over permutations",
         "completion_ratio": "completion_us over ideal_us",
@@ -180,13 +179,11 @@ EXPERIMENT = Experiment(
         ),
         "late_fraction": (
             "packets that arrived behind a later one of their message, of all; null under NDP, "
-            "which "
-            "has no order, and where they are dropped"
+            "which has no order, and where they are dropped"
         ),
         "sent_again_fraction": (
-            "packets that NDP sent again, which switches had trimmed, or that go-back-N "
-            "dropped, over "
-            "those that messages have"
+            "packets that NDP sent again, which switches had trimmed, or that go-back-N dropped, "
+            "over those that messages have"
         ),
         "moves_per_flow": "moves and swaps of a flow; null without DAR's daemons, as below",
         "requests_per_flow": "requests that output leaves sent, for each flow",

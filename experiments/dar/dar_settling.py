@@ -283,9 +283,8 @@ EXPERIMENT = Experiment(
         "p": "flows that a link carries",
         "permutations": "permutations that were over when the run ended",
         "in_step": (
-            "whether all hosts go from one permutation to the next together; else the times "
-            "below are "
-            "null"
+            "whether all hosts go from one permutation to the next together; else the times below "
+            "are null"
         ),
         "median_settling_us": "from the beginning of a permutation to its last move, median",
         "p99_settling_us": "99th percentile of that",
@@ -297,8 +296,7 @@ EXPERIMENT = Experiment(
         "moves_per_flow": "moves of a flow in a permutation",
         "late_begins_fraction": (
             "messages that began more than 5 us later than their permutation (kernel), or that "
-            "arrived "
-            "5 us later than their host could have sent them (packet)"
+            "arrived 5 us later than their host could have sent them (packet)"
         ),
         "period_us": "the time that an entry of the lists below stands for",
         "mean_reroutes": (

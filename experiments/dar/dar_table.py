@@ -168,8 +168,7 @@ def check_rate(run: Run) -> None:
     if rate(run) > 1:
         raise ValueError(
             f"{run.experiment}: a host's link has the rate of any other, "
-            f"{run.number('link_gbps'):g} Gbit/s, "
-            f"got host_gbps={run.number('host_gbps'):g}"
+            f"{run.number('link_gbps'):g} Gbit/s, got host_gbps={run.number('host_gbps'):g}"
         )
     iteration.check(n, r, m, IterationRules(p=flows_of_link(run)))
 

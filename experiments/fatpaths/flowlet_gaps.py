@@ -253,9 +253,8 @@ EXPERIMENT = Experiment(
         ),
         "goodput_bps": "payload of all flows that arrives in a second",
         "fluid_bps": (
-            "the same of max-min fair fluids on the same paths; null where flows end, or paths "
-            "are not "
-            "known"
+            "the same of max-min fair fluids on the same paths; null where flows end, or paths are "
+            "not known"
         ),
         **ORDER,
     },

@@ -281,8 +281,7 @@ EXPERIMENT = Experiment(
         **QUEUE_COLUMNS,
         "delay_mean_slots": (
             "mean time of a packet from the first switch to the receiver, in packet times; "
-            "queueing "
-            "alone"
+            "queueing alone"
         ),
         "delay_p99_slots": (
             "99th percentile of that time, with the delays that links themselves have"
