@@ -179,9 +179,7 @@ def router_prefixes(topology: Topology) -> list[tuple[Prefix, int]]:
     layout = naming.layout
     within: dict[Prefix, set[int]] = {}
     for host in range(topology.servers):
-        within.setdefault(layout.prefix(layout.label_of(host)[:-1]), set()).add(
-            topology.ports(host)[0][1]
-        )
+        within.setdefault(layout.prefix(layout.label_of(host)[:-1]), set()).add(topology.edge(host))
     prefixes = [(prefix, switch) for prefix, switches in within.items() for switch in switches]
     if len(prefixes) != len(within):
         raise ValueError(f"{topology.spec}: hosts of several switches share a prefix")

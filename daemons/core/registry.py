@@ -62,16 +62,11 @@ def _packages() -> tuple[dict[str, Iterable[Scheme]], list[str]]:
     failed: list[str] = []
     for module in _entry_points():
         try:
-            loaded[module] = _registrations(module)
+            with package_errors(f"schemes of {module}"):
+                loaded[module] = tuple(import_module(module).SCHEMES)
         except ValueError as error:
             failed.append(str(error))
     return loaded, failed
-
-
-def _registrations(module: str) -> Iterable[Scheme]:
-    """Return the schemes that a module registers; ValueError, in one line, if it cannot say."""
-    with package_errors(f"schemes of {module}"):
-        return tuple(import_module(module).SCHEMES)
 
 
 def _rooms() -> list[str]:

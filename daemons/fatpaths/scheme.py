@@ -289,7 +289,7 @@ def path(topology: Topology, options: Options, src: int, dst: int) -> list[Route
     if src == dst:
         return [RoutedPath((src,))]
     first, live = topology.servers, topology.adjacency
-    edges = [topology.ports(host)[0][1] for host in (src, dst)]
+    edges = [topology.edge(host) for host in (src, dst)]
     if any(edge not in live[host] for host, edge in zip((src, dst), edges, strict=True)):
         return []
     if edges[0] == edges[1]:

@@ -193,11 +193,8 @@ class Paths:
             and self._direct.hops == best.hops
         ):
             return self._direct
-        limit = self._cost(best.hops, _with_margin(best.load or 0))
+        load = best.load or 0
+        limit = self._cost(best.hops, load + load // 4 + LOAD_MARGIN_KBPS)
         if current.load is not None and self._cost(current.hops, current.load) <= limit:
             return current
         return best
-
-
-def _with_margin(load: int) -> int:
-    return load + load // 4 + LOAD_MARGIN_KBPS

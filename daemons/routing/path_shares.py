@@ -234,7 +234,7 @@ def check(name: str, topology: Topology) -> None:
             f"scheme {name} visits a random switch, and in {topology.spec} shortest paths go up to "
             "one already; take vlb"
         )
-    hosts = topology.links[topology.level == 0]
+    hosts = topology.host_links
     with_hosts = {
         (naming.layout.digits(naming.address(host))[0], switch - servers)
         for host, switch in hosts[:, [0, 2]].tolist()
@@ -252,11 +252,11 @@ def detour_paths(topology: Topology, src: int, dst: int) -> list[RoutedPath]:
 
     A path may visit a switch twice.
     """
-    first, last = topology.ports(src)[0][1], topology.ports(dst)[0][1]
+    first, last = topology.edge(src), topology.edge(dst)
     direct = shortest(topology, src, dst)
     if src == dst or first == last or not direct:
         return direct
-    host_of = dict(topology.links[topology.level == 0][:, [2, 0]].tolist())
+    host_of = dict(topology.host_links[:, [2, 0]].tolist())
     others = sorted(host_of.keys() - {first, last})
     shares: dict[tuple[int, ...], float] = defaultdict(float)
     for switch in others:

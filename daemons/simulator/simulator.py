@@ -204,18 +204,14 @@ class Simulator:
         Raises:
             TimeoutError: routes still change after QUIET_WITHIN_S.
         """
-        quiet_s = 2 * self._notice_s()
+        configs = [node.config for node in self._nodes.values()]
+        quiet_s = max(2 * (config.dead + 1) * config.interval_ms / 1000 for config in configs)
         begin = self.now
         while self.now < (quiet_from := max(self.changed_s, begin)) + quiet_s:
             if self.now > begin + QUIET_WITHIN_S:
                 raise TimeoutError(f"routes still change after {QUIET_WITHIN_S} s")
             self.run_until(quiet_from + quiet_s)
         return self.changed_s
-
-    def _notice_s(self) -> float:
-        """Return the longest time to notice a silent failure."""
-        configs = [node.config for node in self._nodes.values()]
-        return max((config.dead + 1) * config.interval_ms / 1000 for config in configs)
 
     def status(self, node: int) -> dict[str, Any]:
         """Return the status of the daemon of `node`; empty without one."""

@@ -6,8 +6,6 @@ on the network.
 
 from __future__ import annotations
 
-import numpy as np
-
 from weft.experiments.ccrdn.recursive import TOPOLOGY
 from weft.experiments.engines.graph import graph_of, policy
 from weft.experiments.engines.pairs import pairs
@@ -34,7 +32,7 @@ def measure(run: Run) -> Result:
     """Count the columns of table 1, and measure the longest DR route of a sample."""
     net = graph_of(run)
     copies = net.network.copies
-    sample = pairs(f"uniform:flows={SAMPLE_PAIRS}", net.servers, np.random.default_rng(run.seed))
+    sample = pairs(f"uniform:flows={SAMPLE_PAIRS}", net.servers, run.generator())
     counted: tuple[int | None, ...] = (
         net.servers,
         net.servers // net.network.n,
@@ -47,7 +45,7 @@ def measure(run: Run) -> Result:
     as_in_paper = PAPER.get(run.text("topology"))
     if as_in_paper:
         figures["as_in_paper"] = counted == as_in_paper
-    return Result(figures=figures)
+    return Result(figures)
 
 
 EXPERIMENT = Experiment(

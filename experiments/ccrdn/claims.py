@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,8 +12,6 @@ from weft.experiments.report.claims import (
     Form,
     Query,
     Statement,
-    StatementKind,
-    Where,
     above,
     at_least,
     at_most,
@@ -22,9 +19,7 @@ from weft.experiments.report.claims import (
     between,
     within,
 )
-from weft.experiments.report.panels import number_of
 from weft.experiments.runner.definition import Row
-from weft.experiments.runner.parameters import Scalar
 
 FAMILIES = {"D": "dcell", "β": "beta-dcell", "F": "ficonn"}
 LEVEL_2 = {"D": (11, 18, 43), "β": (11, 18, 43), "F": (22, 36, 48)}
@@ -32,7 +27,7 @@ LEVEL_3 = {"D": (3, 4, 6), "β": (3, 4, 6), "F": (8, 10, 16)}
 DEEPER = (("D3,4", "D2,18"), ("β3,4", "β2,18"), ("F3,10", "F2,36"))  # of about one size
 VERSIONS = {"GP_0": "pr-gp0", "GP_I": "pr-gpi", "GP_E": "pr-gpe"}
 PROXIES = tuple(VERSIONS.values())
-DR: Mapping[str, Scalar] = {"routing": "dr"}
+DR = {"routing": "dr"}
 FLOWS = 10_000_000
 
 
@@ -65,7 +60,7 @@ def sizes(family: str, level: int) -> tuple[str, ...]:
 
 def hops(topology: Any, routing: Any, column: str = "mean_hops", **more: Any) -> Query:
     """Return a figure of fault-free routes."""
-    where: Where = {"topology": topology, "routing": routing}
+    where = {"topology": topology, "routing": routing}
     return Query("hop_length", where, column, **more)
 
 
@@ -77,13 +72,13 @@ def faulty(
     **more: Any,
 ) -> Query:
     """Return a figure of routes with one link in ten failed."""
-    where: Where = {"topology": topology, "routing": routing, "traffic": traffic}
+    where = {"topology": topology, "routing": routing, "traffic": traffic}
     return Query("connectivity", where, column, **{"seeds": 5, **more})
 
 
 def of_pairs(row: Row, column: str) -> float:
     """Return the standard error of a mean over sampled pairs."""
-    return number_of(row, f"se_{column.removeprefix('mean_')}")
+    return float(row[f"se_{column.removeprefix('mean_')}"])
 
 
 def of_flows(row: Row, column: str) -> float:
@@ -94,7 +89,7 @@ def of_flows(row: Row, column: str) -> float:
     """
     if column not in ("rat_bps", "bottleneck_flows"):
         return 0.0
-    return number_of(row, column) / math.sqrt(number_of(row, "bottleneck_flows"))
+    return float(row[column] / math.sqrt(row["bottleneck_flows"]))
 
 
 PAIRS = "the same 10,000 pairs for every scheme, mean"
@@ -106,67 +101,65 @@ OF_LEVEL_3 = (
 FAULTS = "100 million flows, one set of 10 % failed links, mean"
 OUR_FAULTS = "20,000 pairs for each set of failed links, mean of sets"
 OUR_DFR = OUR_FAULTS + "; DFR with b = 1, as b = 2 has fewer hops"
-TABLE_1 = Statement(
-    "table 1", "Properties of the DCNs in our experiments.", StatementKind.NUMBER, "exact"
-)
+TABLE_1 = Statement("table 1", "Properties of the DCNs in our experiments.", "number", "exact")
 SHORTER = Statement(
     "section 1",
     "in a fault-free β-DCell, PR with GP_I computes paths that are up to 16% shorter (as regards "
     "hop-length) than DR",
-    StatementKind.UP_TO,
+    "up to",
     PAIRS,
 )
 TEN_PERCENT = Statement(
     "section 1",
     "The gains for level 3 DCNs are significant, but they trail those in β-DCell; for example, the "
     "mean hop-length achieved by PR in DCell is closer to 10% better than that of DR",
-    StatementKind.UP_TO,
+    "up to",
     PAIRS + "; no network and no version of GP named",
 )
 LOW_RADIX = Statement(
     "section 1",
     "for k = 3 we find greater performance gains in low radix (n) DCNs than in high radix ones",
-    StatementKind.ORDER,
+    "order",
     PAIRS,
 )
 EFFECTIVE = Statement(
     "section 7.1, figure 3",
     "proxy routes are more effective in β-DCell … than in DCell … and FiConn … of comparable size, "
     "with fixed k",
-    StatementKind.ORDER,
+    "order",
     PAIRS,
 )
 EVEN_FICONN = Statement(
     "section 7.1, figure 3",
     "however, even FiConn … still sees up to a 6–7% improvement",
-    StatementKind.UP_TO,
+    "up to",
     PAIRS,
 )
 THIRD = Statement(
     "section 7.1",
     "PR(src, dst) is shorter than DR(src, dst) for approximately 30% of input pairs when using "
     "GP_I in DCell_3,6",
-    StatementKind.NUMBER,
+    "number",
     PAIRS,
 )
 CANDIDATES = Statement(
     "section 7.1, figure 4",
     "GP_0 considers only 3.9 proxies, on average, for FiConn_3,10, while it considers around 12 "
     "proxies, on average, for DCell_3,6 and β-DCell_3,6",
-    StatementKind.NUMBER,
+    "number",
     PAIRS,
 )
 INVARIABLY = Statement(
     "section 7.1, figure 4",
     "GP_I and GP_0 invariably consider more proxy candidates for DCell_k,n, only to produce proxy "
     "paths that perform better in β-DCell_k,n",
-    StatementKind.ORDER,
+    "order",
     PAIRS,
 )
 FAR_SHORTER = Statement(
     "section 7.1",
     "the mean distance in β-DCell_3,3 is far shorter than in DCell_3,3",
-    StatementKind.ORDER,
+    "order",
     PAIRS,
 )
 LARGER_LONGER = Statement(
@@ -174,123 +167,123 @@ LARGER_LONGER = Statement(
     "Proxy paths in larger networks (when increasing n) are longer than those in smaller networks, "
     "for each DCN with fixed k; for example, compare DCell_3,3 and DCell_3,6, and also FiConn_3,10 "
     "and FiConn_3,16.",
-    StatementKind.ORDER,
+    "order",
     PAIRS,
 )
 MARGIN = Statement(
     "section 7.1, figure 3",
     "the performance of BFS, relative to DR, also increases with k",
-    StatementKind.ORDER,
+    "order",
     PAIRS,
 )
 GROW_WITH_K = Statement(
     "section 7.1, figure 3",
     "for each family of DCNs, proxy-path savings increase with k, in every version of GP",
-    StatementKind.ORDER,
+    "order",
     PAIRS,
 )
 DIFFER_WITH_K = Statement(
     "section 7.1, figure 3",
     "The differences in performance between GP_I and GP_0, and between GP_E and GP_I, grow with k.",
-    StatementKind.ORDER,
+    "order",
     PAIRS,
 )
 IDENTICAL = Statement(
     "section 7.1, footnote 3",
     "Remember that for k = 2, GP_I and GP_0 are identical.",
-    StatementKind.LAW,
+    "law",
     PAIRS,
 )
 ALMOST = Statement(
     "section 7.1, figure 3",
     "for G-Cell_2,*, the performance of GP_E is almost identical to the performance of GP_I",
-    StatementKind.LAW,
+    "law",
     PAIRS,
 )
 APPROACH = Statement(
     "section 7.1, figure 3",
     "the savings obtained with GP_E consistently approach, and in some cases equal, those of BFS",
-    StatementKind.LAW,
+    "law",
     PAIRS,
 )
 CLOSE = Statement(
     "section 7.1",
     "PR is effective in computing shorter paths and comes fairly close to BFS",
-    StatementKind.LAW,
+    "law",
     PAIRS,
 )
 HIGHER_ORDERS = Statement(
     "section 7.1",
     "the shortest paths for these topologies are not always general routes of order at most 3",
-    StatementKind.LAW,
+    "law",
     PAIRS,
 )
 PROVIDES = Statement(
     "section 1",
     "when 10% of the links are made faulty (uniformly at random), PR provides 85% connectivity … "
     "[in DCell] the connectivity when 10% of the links are faulty is closer to 80%",
-    StatementKind.NUMBER,
+    "number",
     FAULTS + "; β-DCell and DCell, no network named",
 )
 RESILIENT = Statement(
     "section 7.2, figures 5 and 6",
     "GP_I’s connectivity of 80–90% in level-2 G-Cells, as well as level-3 DCells and β-DCells is "
     "impressive",
-    StatementKind.NUMBER,
+    "number",
     FAULTS,
 )
 FAR_BETTER = Statement(
     "section 7.2, figures 5 and 6",
     "Figs. 5 and 6 show that GP_I performs far better than DR in faulty networks.",
-    StatementKind.ORDER,
+    "order",
     FAULTS,
 )
 CONNECTED = Statement(
     "section 7.2",
     "for DCell_3,4, DFR achieves around 95% connectivity when 10% of the links have failed, and "
     "GP_I provides around 85%",
-    StatementKind.NUMBER,
+    "number",
     FAULTS + "; DFR interpolated from a table of the DCell paper",
 )
 COMPARABLE = Statement(
     "section 7.2",
     "The (link) fault-tolerance of GP_I is comparable to that of DFR, as evidenced by the data "
     "reported in [12], but GP_I outperforms DFR as regards hop-length.",
-    StatementKind.ORDER,
+    "order",
     FAULTS + "; DFR of the DCell paper",
 )
 LENGTHS = Statement(
     "section 7.2",
     "the respective mean hop-lengths of paths routed by DFR and GP_I are 14 and 10.7. In the "
     "absence of faults DR routes paths of average hop-length 10.2",
-    StatementKind.NUMBER,
+    "number",
     "DCell_3,4, " + FAULTS,
 )
 PENALTY = Statement(
     "section 7.2",
     "DFR incurs a path-length penalty of over 35%, whereas GP_I incurs 5%. For β-DCell_3,4 the "
     "path-length penalty for GP_I is 0%",
-    StatementKind.NUMBER,
+    "number",
     FAULTS,
 )
 LONGER_DFR = Statement(
     "section 1",
     "DFR computes paths that are over 35% longer than those computed by PR with GP_I",
-    StatementKind.NUMBER,
+    "number",
     FAULTS,
 )
 CONSISTENT = Statement(
     "section 7.2",
     "The results of our fault-tolerance experiments for many all-to-all and one-to-all traffic "
     "patterns are consistent with these results",
-    StatementKind.LAW,
+    "law",
     FAULTS,
 )
 NOT_MUCH_WORSE = Statement(
     "section 7.2, figures 7 to 9",
     "the paths found by GP_I in a 10% faulty network, are not much worse than those found by DR in "
     "a fault-free network",
-    StatementKind.LAW,
+    "law",
     FAULTS,
 )
 PARITY = Statement(
@@ -298,14 +291,14 @@ PARITY = Statement(
     "The parity artefacts for FiConn in Fig. 9, where there tend to be more odd-length than "
     "even-length paths … both GP_I and DR are less likely to route paths with exactly one level-0 "
     "terminal hop.",
-    StatementKind.ORDER,
+    "order",
     "FiConn_3,10, 100 million flows; a path is even if one of its two end hops is of level 0",
 )
 FEW_LONG = Statement(
     "section 7.2, figures 7 and 8",
     "only a few of the GP_I-routes being much longer than the maximum length DR-route, i.e., 15 "
     "hops",
-    StatementKind.LAW,
+    "law",
     FAULTS,
 )
 MORE_LONG = Statement(
@@ -313,27 +306,27 @@ MORE_LONG = Statement(
     "In Fig. 9 there is a greater number of longer GP_I-routes, where most of them are no longer "
     "than 19 hops; however, nearly 35% of the routes found by DR in FiConn_3,10 are already 15 "
     "hops",
-    StatementKind.NUMBER,
+    "number",
     FAULTS,
 )
 TAR = Statement(
     "section 7.2",
     "in the results for FiConn of [17], TAR computed paths that are 15-30% longer, on average, "
     "than those computed by TOR",
-    StatementKind.NUMBER,
+    "number",
     "the loads of another paper",
 )
 USAGE = Statement(
     "figures 10 and 11",
     "Figs. 10 and 11 show that GP_I indeed reduces the overall network usage in (β-)DCell …, and "
     "that it also reduces the number of flows in the most congested link(s)",
-    StatementKind.ORDER,
+    "order",
     "100 million flows",
 )
 NOT_REDUCED = Statement(
     "figure 12",
     "Fig. 12 … show that GP_I does not reduce the bottleneck congestion in FiConn",
-    StatementKind.ORDER,
+    "order",
     "100 million flows",
 )
 TEN_MILLION = "10 million flows"
@@ -341,78 +334,78 @@ BENEFIT = Statement(
     "section 7.3, figure 13a",
     "If we focus on the UAT then we can see that all the networks benefit from every version of "
     "GP.",
-    StatementKind.ORDER,
+    "order",
     "100 million flows",
 )
 FIVE_PERCENT = Statement(
     "section 7.3, figure 13a",
     "The improvement in Θ_U for FiConn_k,n, with k ∈ {2, 3}, and (β-)DCell_2,n is below 5%",
-    StatementKind.UP_TO,
+    "up to",
     "100 million flows, all versions of GP",
 )
 THIRTY = Statement(
     "section 7.3, figure 13a",
     "however, it is as high as 30% for (β-)DCell_3,n",
-    StatementKind.UP_TO,
+    "up to",
     "100 million flows, all versions of GP",
 )
 CONSIDERABLE = Statement(
     "section 7.3, figure 13a",
     "considerable improvement is obtained by GP_0",
-    StatementKind.LAW,
+    "law",
     "100 million flows, (β-)DCell_3,n",
 )
 STEPS = Statement(
     "section 7.3, figure 13a",
     "considerable improvement is obtained by GP_0, with GP_I yielding about 5% more, and, finally, "
     "with GP_E yielding an additional 5% more",
-    StatementKind.NUMBER,
+    "number",
     "100 million flows, (β-)DCell_3,n",
 )
 LARGER_RAT = Statement(
     "section 7.3, figure 13b",
     "The differences in RAT between GP_E, GP_I, and GP_0 tend to be larger than the differences in "
     "UAT.",
-    StatementKind.ORDER,
+    "order",
     "100 million flows",
 )
 NO_EFFECT = Statement(
     "section 7.3, figure 13b",
     "PR has no effect on the RAT of FiConn_2,36, and it has, in fact, a negative effect on "
     "FiConn_3,10",
-    StatementKind.LAW,
+    "law",
     "100 million flows, all versions of GP",
 )
 DRAMATIC_GPI = Statement(
     "section 1",
     "when comparing PR with GP_I in β-DCell against DR, we obtain a dramatic 55% improvement in "
     "throughput",
-    StatementKind.UP_TO,
+    "up to",
     "100 million flows; β-DCell, no network named",
 )
 MUCH_GREATER = Statement(
     "section 7.3, figure 13b",
     "It is usually the case that for (β-)DCell, the improvement in RAT is much greater than the "
     "improvement in UAT",
-    StatementKind.ORDER,
+    "order",
     "100 million flows, all versions of GP",
 )
 ASTONISHING = Statement(
     "section 7.3, figure 13b",
     "the improvement in RAT … can be up to an astonishing 55%",
-    StatementKind.UP_TO,
+    "up to",
     "100 million flows, (β-)DCell, all versions of GP",
 )
 COSTS = Statement(
     "section 7.4",
     "In both cases L_s is 10µs. … we get an estimate of 22µs. … we get 38µs per full frame.",
-    StatementKind.NUMBER,
+    "number",
     "two servers in a rack",
 )
 TABLE_2 = Statement(
     "table 2",
     "Average zero-load latencies in milliseconds.",
-    StatementKind.NUMBER,
+    "number",
     "mean hops times the latency of a hop, with the routing time of the authors' machine",
 )
 REDUCTION = Statement(
@@ -420,46 +413,46 @@ REDUCTION = Statement(
     "GP_0 shows a latency reduction of between 2% and 10%, whereas GP_I provides negligible "
     "differences for FiConn and DCell and a 7% improvement for β-DCell. Using GP_E slows down "
     "packet transmission significantly (up to 75% in the worst case)",
-    StatementKind.NUMBER,
+    "number",
     "table 2",
 )
 TRIALS = "flows of 1 GB, links of 1 Gbit/s, mean of 10 trials"
 ALWAYS = Statement(
     "section 7.5, figure 14",
     "With DCell and β-DCell, the use of PR always improves upon DR.",
-    StatementKind.ORDER,
+    "order",
     TRIALS,
 )
 FASTER = Statement(
     "section 8",
     "PR completes a number of realistic benchmark DCN workloads up to 40% faster in β-DCell, and "
     "up to 35% faster in DCell, than the existing dimensional routing algorithm",
-    StatementKind.UP_TO,
+    "up to",
     TRIALS,
 )
 BEST = Statement(
     "section 7.5, figure 14",
     "As expected, GP_E … results in the best routing algorithm for both level 2 and 3 DCNs.",
-    StatementKind.ORDER,
+    "order",
     TRIALS,
 )
 LIGHT = Statement(
     "section 8",
     "light workloads nevertheless benefit from the shorter paths computed by PR",
-    StatementKind.ORDER,
+    "order",
     TRIALS + "; FiConn",
 )
 POOR = Statement(
     "section 7.5, figure 14",
     "The results for random uniform and many all-to-all traffic patterns are poor in FiConn",
-    StatementKind.LAW,
+    "law",
     TRIALS,
 )
 MARGINAL = Statement(
     "section 7.5, figure 14",
     "Areas of the network further away from the source server-node are not highly loaded, so PR "
     "makes marginal gains over DR by routing on shorter paths.",
-    StatementKind.ORDER,
+    "order",
     TRIALS,
 )
 TABLES = (
@@ -735,7 +728,7 @@ def share_of_hops(
     per: Query | None = None,
 ) -> Query:
     """Return the share of routes that have so many hops, or its ratio to that of `per`."""
-    where: Where = {
+    where = {
         "topology": network(name),
         "routing": routing,
         "failed_fraction": failed_fraction,
@@ -749,7 +742,7 @@ LONG = (16, 99, 1)  # above the longest of DR
 
 def penalty(name: str, routing: str) -> Query:
     """Return by how much routes under faults are longer than DR's without."""
-    over: Mapping[str, Scalar] = {"routing": "dr", "failed_fraction": 0.0}
+    over = {"routing": "dr", "failed_fraction": 0.0}
     return faulty(network(name), routing, "mean_hops", over=over, form=Form.GAIN, seeds=10)
 
 
@@ -1009,7 +1002,7 @@ RESILIENCE = (
 
 def loaded(name: str, column: str) -> Query:
     """Return by how much GP_I changes the flows of a link."""
-    where: Where = {"topology": network(name), "routing": "pr-gpi"}
+    where = {"topology": network(name), "routing": "pr-gpi"}
     return Query("flow_histogram", where, column, DR, Form.GAIN, error=of_flows)
 
 
@@ -1022,7 +1015,7 @@ def carried(
     **more: Any,
 ) -> Query:
     """Return by how much throughput is above DR's: an extreme over networks and versions."""
-    where: Where = {
+    where = {
         "topology": networks(*names),
         "routing": versions,
         "traffic": f"uniform:flows={flows}",
@@ -1272,7 +1265,7 @@ SEARCH = (
 
 def latency(name: str, scheme: str, **more: Any) -> Query:
     """Return a latency of table 2."""
-    where: Where = {
+    where = {
         "topology": network(name),
         "routing": {"DR": "dr", **VERSIONS}[scheme],
         "costs": "paper",
@@ -1354,12 +1347,12 @@ WORKLOADS = {  # by the paper's name: ours, and what is not the paper's or not p
 }
 TOGETHER = "; ends within 5 % of the time are taken together"
 DEPTHS = (("D2,18", "β2,18"), ("D3,4", "β3,4"))
-ONE_TO_ALL: Where = {"routing": "pr-gpe", "workload": "one-to-all"}
+ONE_TO_ALL = {"routing": "pr-gpe", "workload": "one-to-all"}
 
 
 def sooner(words: str, *names: str, routing: Any = "pr-gpe", seeds: int = 3, **more: Any) -> Query:
     """Return by how much GP_E ends a workload sooner than DR."""
-    where: Where = {
+    where = {
         "topology": networks(*names),
         "routing": routing,
         "workload": WORKLOADS[words][0],

@@ -71,7 +71,7 @@ def ends(run: Run) -> tuple[Ints, Ints]:
 
     The first message of every server comes before the second of any.
     """
-    generator = np.random.default_rng([run.seed, 0])
+    generator = run.generator(0)
     servers = graph_of(run).servers
     name, number = workload_of(run.text("workload"))
     if name == "one-to-all":
@@ -147,7 +147,7 @@ def measure(run: Run) -> Result:
         ),
     )
     return Result(
-        figures={
+        {
             "completion_s": float(end_s.max()),
             "mean_end_s": float(end_s.mean()),
             "sent_messages": len(end_s),

@@ -95,7 +95,7 @@ def measure(run: Run) -> Result:
         figures = figures_of_sources(net.shortest(sources, dead) if sources else [])
     else:
         figures = figures_of_sources(shortest(run, pairs.total, dead))
-    return Result(figures=figures)
+    return Result(figures)
 
 
 def pairs_of(run: Run) -> Pairs:
@@ -246,7 +246,7 @@ def kernel_faults(run: Run) -> Topology:
     """Return the network of `run` less its faults, which are those of `connectivity`."""
     topology = run.topology
     fraction = float(run.parameters["failed_fraction"])
-    generator = np.random.default_rng([run.seed, 1])
+    generator = run.generator(1)
     failed = run.text("failed")
     if failed == "links":
         return fail_links(topology, random_links(topology, fraction=fraction, generator=generator))
@@ -281,7 +281,7 @@ def pings(net: RunningNetwork, broken: Topology, pairs: list[Pair], expected: se
     failed_s = clock.monotonic()
     reached = reachability.wait_for_pings(net, pairs, expected, timeout_s=PATIENCE_S)
     return {
-        "failed_links": int(broken.failed.sum()),
+        "failed_links": broken.failed.sum(),
         "pairs": len(pairs),
         "pinged_fraction": len(reached) / len(pairs),
         "graph_fraction": len(expected) / len(pairs),

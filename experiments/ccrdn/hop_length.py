@@ -107,7 +107,7 @@ def measure(run: Run) -> Result:
         figures |= {"mean_hops": tally.mean_hops, "se_hops": error}
     if parse(name)[0] in METHODS:
         figures |= search_yield(run, pairs)
-    return Result(figures=figures)
+    return Result(figures)
 
 
 def hops_from_sources(searches: list[Tally], servers: int) -> Row:
@@ -133,11 +133,11 @@ def search_yield(run: Run, pairs: Pairs) -> dict[str, float]:
     if all_pairs(run):
         errors *= 0
     return {
-        "candidates_per_pair": float(means[0]),
-        "se_candidates_per_pair": float(errors[0]),
-        "no_longer_routes_per_pair": float(means[2]),
-        "se_no_longer_routes_per_pair": float(errors[1]),
-        "shorter_fraction": float(means[4]),
+        "candidates_per_pair": means[0],
+        "se_candidates_per_pair": errors[0],
+        "no_longer_routes_per_pair": means[2],
+        "se_no_longer_routes_per_pair": errors[1],
+        "shorter_fraction": means[4],
     }
 
 
@@ -213,7 +213,7 @@ def measure_histogram(run: Run) -> Result:
     flows = run.integer("flows")
     tally = routed(run, uniform(run, flows), faults(run))
     return Result(
-        figures={
+        {
             "pairs_by_hops_fraction": (tally.hops / flows).tolist(),
             "mean_hops": tally.mean_hops,
             "longest_hops": len(tally.hops) - 1 if tally.connected else None,

@@ -107,7 +107,7 @@ def measure_model(run: Run) -> Result:
     costs = costs_of(run.text("costs"))
     hop_us = routing_us + costs["hop"]
     return Result(
-        figures={
+        {
             "mean_hops": mean_hops,
             "routing_us": routing_us,
             "hop_us": hop_us,
@@ -213,7 +213,7 @@ def link(run: Run) -> LinkSpec | None:
 def pings(net: RunningNetwork, run: Run, routing: str) -> Row:
     """Return all figures of the run."""
     topology = net.topology
-    pairs = some_pairs(topology.servers, MOST_TRACED, np.random.default_rng(run.seed))
+    pairs = some_pairs(topology.servers, MOST_TRACED, run.generator())
     settled = reachability.wait_for_paths(net, pairs, lengths(topology, routing, pairs))
     hops = {pair: len(path) - 1 for pair, path in reachability.traced(net, pairs).items()}
     times = round_trips(net, by_hops(hops, run.integer("pairs")), run.integer("pings"))

@@ -7,7 +7,7 @@ from functools import partial
 
 from weft.experiments.ccrdn.recursive import with_sizes
 from weft.experiments.ccrdn.throughput import by_flows
-from weft.experiments.report.panels import Bars, Curves, exploded, melted, number_of, relative
+from weft.experiments.report.panels import Bars, Curves, exploded, melted, relative
 from weft.experiments.report.published import PageFigure
 from weft.experiments.runner.definition import Table
 from weft.topologies.core.grammar import parse
@@ -29,22 +29,22 @@ def short(topology: str) -> str:
 
 def named(table: Table) -> Table:
     """Return the rows with the short name of their network."""
-    return [row | {"network": short(str(row["topology"]))} for row in table]
+    return [row | {"network": short(row["topology"])} for row in table]
 
 
 def of_depth(depth: int, table: Table) -> Table:
     """Return the rows of networks with `depth`, with their sizes."""
-    return [row for row in with_sizes(table) if str(row["family"]).endswith(str(depth))]
+    return [row for row in with_sizes(table) if row["family"].endswith(str(depth))]
 
 
 def lettered(letters: str, prepare: Callable[[Table], Table], table: Table) -> Table:
     """Return the prepared rows, each with the figure's number or letter before its network."""
     rows = list(named(prepare(table)))
-    names = dict.fromkeys(str(row["network"]) for row in rows)
+    names = dict.fromkeys(row["network"] for row in rows)
     networks = sorted(names, key=lambda name: "DβF".index(name[0]))
     titles = dict(zip(networks, letters.split(), strict=False))
-    rows.sort(key=lambda row: networks.index(str(row["network"])))
-    return [row | {"network": f"({titles[str(row['network'])]}) {row['network']}"} for row in rows]
+    rows.sort(key=lambda row: networks.index(row["network"]))
+    return [row | {"network": f"({titles[row['network']]}) {row['network']}"} for row in rows]
 
 
 def over_dr(column: str, same: tuple[str, ...], table: Table) -> Table:
@@ -114,7 +114,7 @@ FIGURES = (
                 lettered,
                 "7 8 9",
                 lambda table: [
-                    row | {"links": f"{number_of(row, 'failed_fraction'):.0%} failed"}
+                    row | {"links": f"{row['failed_fraction']:.0%} failed"}
                     for row in exploded(table, ("pairs_by_hops_fraction",), "hops")
                 ],
             ),

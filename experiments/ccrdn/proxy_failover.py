@@ -79,7 +79,7 @@ class Hit:
 
 def measure(run: Run) -> Result:
     """Measure outage, path and goodput of pairs that one failure affects."""
-    generator = np.random.default_rng(run.seed)
+    generator = run.generator()
     return measured(run, lambda net: before_and_during(net, run, generator), link=common.link(run))
 
 
@@ -215,7 +215,7 @@ def outage_figures(failed: Failed) -> Row:
     gaps = [gap for outage in failed.outages for gap in outage.gaps]
     return {
         "outage_ms": median(outages_ms),
-        "outage_p99_ms": float(np.percentile(outages_ms, 99)),
+        "outage_p99_ms": np.percentile(outages_ms, 99),
         "outages_ms": [round(outage_ms, 2) for outage_ms in outages_ms],
         "lost_by_mending_packets": sum(gap.lost for gap in gaps if gap.begin_s >= failed.mended_s),
     }

@@ -135,10 +135,10 @@ def on_paths(topology: str, paths: Sequence[tuple[int, ...]], payload_bps: float
     rates = np.zeros(count)
     fair_rates(np.arange(count), routes, links, None, loads, payload_bps, rates)
     return {
-        "bottleneck_flows": int(loads.max()),
-        "mean_hops": float(np.mean([len(path) - 1 for path in paths])),
-        "fair_bps": float(rates.sum()),
-        "slowest_fair_bps": float(rates.min()),
+        "bottleneck_flows": loads.max(),
+        "mean_hops": np.mean([len(path) - 1 for path in paths]),
+        "fair_bps": rates.sum(),
+        "slowest_fair_bps": rates.min(),
     }
 
 
@@ -169,7 +169,7 @@ def on_graph(run: Run) -> Row:
     return {
         "graph_rat_bps": offered_bps / int(loads.max()),
         "graph_uat_bps": offered_bps / float(loads.mean()),
-        "graph_bottleneck_flows": int(loads.max()),
+        "graph_bottleneck_flows": loads.max(),
         "graph_mean_hops": tally.mean_hops,
     }
 

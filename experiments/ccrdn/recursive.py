@@ -17,13 +17,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from weft.daemons.core.scheme import options_of
 from weft.daemons.dfr import scheme as dfr
 from weft.daemons.proxy import scheme as proxy
 from weft.daemons.proxy.routing import LEAST_LOADED, SHORTEST, Policy, cost_of
 from weft.daemons.tar import scheme as tar
+from weft.experiments.engines.arrays import Ints
 from weft.experiments.engines.common_parameters import refuse_others
 from weft.experiments.engines.flow_placement import Placement
 from weft.experiments.engines.graph import METHODS, Graph, graph, graph_of, policy
@@ -187,7 +187,7 @@ ROUTES = Spec(
 
 def traffic(run: Run, spec: str) -> Pairs:
     """Return the pairs of `run`; they depend neither on the scheme nor on the faults."""
-    return pairs(spec, graph_of(run).servers, np.random.default_rng([run.seed, 0]))
+    return pairs(spec, graph_of(run).servers, run.generator(0))
 
 
 def uniform(run: Run, flows: int | str) -> Pairs:
@@ -202,7 +202,7 @@ def faults(run: Run) -> Faults:
         return NO_FAULTS
     net = graph_of(run)
     draws = {"links": net.link_faults, "nodes": net.node_faults, "racks": net.rack_faults}
-    generator = np.random.default_rng([run.seed, 1])
+    generator = run.generator(1)
     return draws[run.text("failed")](generator, fraction=fraction)
 
 
@@ -237,7 +237,7 @@ def routed(
     return net.route(tries, flows, dead, loads=loads, balanced=balanced, cost=cost_of(choice))
 
 
-def routed_with_loads(run: Run, flows: Pairs) -> tuple[Tally, NDArray[np.int64]]:
+def routed_with_loads(run: Run, flows: Pairs) -> tuple[Tally, Ints]:
     """Return the tally of `flows` and the number of flows on each directed link."""
     tally = routed(run, flows, loads=True)
     assert tally.loads is not None
@@ -256,7 +256,7 @@ def shortest(
     count = len(alive)
     if not everywhere:
         count = min(count, max(20, math.ceil(total / PAIRS_OF_A_SOURCE)))
-    sources = np.random.default_rng([run.seed, 2]).choice(alive, count, replace=False)
+    sources = run.generator(2).choice(alive, count, replace=False)
     return net.shortest(sources.tolist(), dead)
 
 
@@ -264,11 +264,11 @@ def with_sizes(table: Table) -> Table:
     """Return the rows with the family and depth of their network, and its servers."""
     rows: list[Row] = []
     for row in table:
-        spec = str(row["topology"])
+        spec = row["topology"]
         family, parameters = parse(spec)
         depth = f"{family}, k = {parameters['k']}"
         rows.append({**row, "family": depth, "servers": graph(spec).servers})
-    return sorted(rows, key=lambda row: str(row["family"]))
+    return sorted(rows, key=lambda row: row["family"])
 
 
 def over_networks(columns: Mapping[str, str], *facet: str, **options: Any) -> Curves:

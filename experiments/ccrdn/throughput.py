@@ -31,7 +31,7 @@ from weft.experiments.ccrdn.recursive import (
     uniform,
 )
 from weft.experiments.engines import common_parameters as common
-from weft.experiments.report.panels import Bars, Curves, exploded, number_of, relative
+from weft.experiments.report.panels import Bars, Curves, exploded, relative
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
 from weft.topologies.core.link import Gbps
 
@@ -50,13 +50,13 @@ def measure_histogram(run: Run) -> Result:
     _, loads = routed_with_loads(run, uniform(run, flows))
     bin_flows = max(1, 10 * flows // (BINS_OF_A_MEAN * len(loads)))
     return Result(
-        figures={
+        {
             "links_by_flows": np.bincount(loads // bin_flows).tolist(),
             "bin_flows": bin_flows,
-            "mean_flows": float(loads.mean()),
-            "bottleneck_flows": int(loads.max()),
-            "p99_flows": float(np.quantile(loads, 0.99)),
-            "idle_fraction": float((loads == 0).mean()),
+            "mean_flows": loads.mean(),
+            "bottleneck_flows": loads.max(),
+            "p99_flows": np.quantile(loads, 0.99),
+            "idle_fraction": (loads == 0).mean(),
         }
     )
 
@@ -67,7 +67,7 @@ def by_flows(table: Table) -> Table:
     for row in table:
         bins: Any = row["links_by_flows"]
         fractions = {**row, "links_fraction": (np.array(bins) / sum(bins)).tolist()}
-        width = number_of(row, "bin_flows")
+        width = row["bin_flows"]
         rows += exploded([fractions], ("links_fraction",), "flows_on_link", width)
     return rows
 
@@ -125,7 +125,7 @@ def measure_throughput(run: Run) -> Result:
     most = int(loads.max())
     delivered = tally.connected
     return Result(
-        figures={
+        {
             "uat_bps": delivered * Gbps / mean if delivered else 0.0,
             "rat_bps": delivered * Gbps / most if delivered else 0.0,
             "mean_flows": mean,

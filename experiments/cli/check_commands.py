@@ -27,7 +27,7 @@ from weft.experiments.cli.options import (
     add_trust,
     seconds,
 )
-from weft.experiments.runner.console import show
+from weft.experiments.runner.console import say, show, stages
 from weft.testbed.linux.process import need_root
 
 if TYPE_CHECKING:
@@ -136,12 +136,12 @@ def _check_one(arguments: Namespace) -> int:
 @contextmanager
 def _refusals(arguments: Namespace) -> Iterator[None]:
     """Write the error of an answer for Gradescope, where it is the student who must read it."""
-
     try:
         yield
     except (ValueError, FailedInside, TimeoutError) as error:
         if arguments.gradescope is not None and arguments.answer is not None:
-            write_gradescope_refusal(Path(arguments.gradescope), str(error))
+            refusal = json.dumps({"score": 0, "output": str(error)}, indent=1)
+            Path(arguments.gradescope).write_text(refusal + "\n")
         raise
 
 
@@ -177,7 +177,6 @@ def _check_folder(arguments: Namespace) -> int:
 def _answers(folder: Path) -> list[Path]:
     """Return the answers in a folder, and name what else is there; ValueError if there is none."""
     from weft.experiments.cli.lab_commands import SUFFIXES
-    from weft.experiments.runner.console import say
 
     files = sorted(path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
     paths = [
@@ -217,7 +216,6 @@ def _graded(arguments: Namespace, lab: Lab, answer: str | None) -> Report:
     """Return the report on `lab`, which has the values of the file `answer`."""
     from weft.experiments.cli.lab_commands import checked_scheme
     from weft.experiments.cli.virtual_up import require_rates
-    from weft.experiments.runner.console import stages
     from weft.testbed.labs.play import report_of
 
     virtual = arguments.clock == "virtual"
@@ -278,7 +276,6 @@ def _check_inside(arguments: Namespace) -> int:
     """Play a lab on the kernel for virtual time, and send the results to the host."""
     from weft.experiments.cli.lab_commands import checked_scheme
     from weft.experiments.cli.virtual_up import STAGE
-    from weft.experiments.runner.console import say
     from weft.testbed.labs.play import sent
     from weft.testbed.uml import host_questions
 
@@ -349,7 +346,7 @@ TITLE_COLUMNS = ("answer", "points", "of", "passed", "error")  # of the table of
 
 def _title(row: Report) -> str:
     """Return the check of a row of a report, marked if it is hidden."""
-    return f"hidden: {row['check']}" if row["hidden"] else str(row["check"])
+    return f"hidden: {row['check']}" if row["hidden"] else row["check"]
 
 
 def show_report(report: Report) -> None:
@@ -406,11 +403,6 @@ def write_gradescope(path: Path, report: Report) -> None:
         for row in report["checks"]
     ]
     path.write_text(json.dumps({"tests": tests}, indent=1) + "\n")
-
-
-def write_gradescope_refusal(path: Path, reason: str) -> None:
-    """Write results.json for an answer that was refused, with the reason for the student."""
-    path.write_text(json.dumps({"score": 0, "output": reason}, indent=1) + "\n")
 
 
 def grade_row(name: str, checks: Sequence[LabCheck], report: Report) -> Report:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from weft.experiments.cli.options import Commands, add_command, add_json, add_network, add_output
+from weft.topologies.core.grammar import unknown
 
 if TYPE_CHECKING:
     from weft.testbed.cluster.machines import Cluster
@@ -118,7 +119,6 @@ def placed(lab: Lab, cluster: Cluster) -> list[int]:
     """
     from weft.testbed.cluster import placement
     from weft.testbed.labs.link_changes import link_of
-    from weft.topologies.core.grammar import unknown
 
     names = [machine.name for machine in cluster.machines]
     for name in lab.machines.values():

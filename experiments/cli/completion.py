@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from weft.daemons.core import registry
 from weft.experiments.cli.options import Commands, add_command
 from weft.experiments.runner import definition
 from weft.testbed.runs import run
+from weft.topologies import build, families, modules
 
 if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology
@@ -101,15 +103,11 @@ def published(**_: Any) -> list[str]:
 
 def topologies(**_: Any) -> list[str]:
     """Return an example of every family of networks."""
-    from weft.topologies import families
-
     return [family.example for family in families().values()]
 
 
 def schemes(**_: Any) -> list[str]:
     """Return the names of routing schemes."""
-    from weft.daemons.core import registry
-
     return list(registry.schemes())
 
 
@@ -123,7 +121,6 @@ def catalogued(**_: Any) -> list[str]:
     from weft.experiments.cli.graph_commands import SECTIONS
     from weft.experiments.engines.workloads import PATTERNS
     from weft.testbed.packets.transport import ALL
-    from weft.topologies import modules
 
     return [*SECTIONS, *modules(), *schemes(), *ALL, *PATTERNS]
 
@@ -148,7 +145,6 @@ def links_and_nodes(parsed_args: Namespace | None = None, **_: Any) -> list[str]
 def _topology(arguments: Namespace | None) -> Topology | None:
     """Return the network of the argument `topology`, or of the run; None if there is none."""
     from weft.testbed.network.handle import Handle
-    from weft.topologies import build
 
     with suppress(ValueError, OSError):
         if spec := getattr(arguments, "topology", None):

@@ -9,12 +9,15 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from weft.daemons.core import registry
 from weft.experiments.cli.options import Commands, add_command, add_flag, add_json
 from weft.experiments.runner.console import show, stages
-from weft.experiments.runner.definition import Row
+from weft.experiments.runner.definition import Row, questions, room_on
+from weft.topologies import build
 from weft.topologies.core.address import dotted
 from weft.topologies.core.family import IntegerParameter
 from weft.topologies.core.grammar import unknown
+from weft.topologies.core.topology import limited
 
 if TYPE_CHECKING:
     import numpy as np
@@ -111,7 +114,6 @@ def name_of(spec: str) -> str:
 def section_entries(title: str) -> list[dict[str, Any]]:
     """Return the entries of a section of `weft list`."""
     from weft.experiments.cli.catalogue import catalogue
-    from weft.experiments.runner.definition import questions
 
     if title == "experiments":
         return [{"name": name, "question": text} for name, text in questions().items()]
@@ -150,7 +152,6 @@ def print_one(entry: dict[str, Any]) -> None:
 
 def topo(arguments: Namespace) -> int:
     """Describe a network, and draw it with --plot."""
-
     topology = graph(arguments.topology)
     topology.check()
     facts = describe(topology)
@@ -174,10 +175,6 @@ def topo(arguments: Namespace) -> int:
 
 def graph(spec: str) -> Topology:
     """Return the network `spec`; ValueError if memory does not suffice for it."""
-    from weft.experiments.runner.definition import room_on
-    from weft.topologies import build
-    from weft.topologies.core.topology import limited
-
     with limited(room_on("graph")):
         return build(spec)
 
@@ -217,7 +214,6 @@ def route(arguments: Namespace) -> int:
 
 
 def _print_paths(rows: list[dict[str, Any]], arguments: Namespace) -> None:
-    from weft.daemons.core import registry
 
     has_shares = len(rows) > 1 or registry.scheme(arguments.routing)[0].selection is not None
     if arguments.json:

@@ -21,11 +21,13 @@ from weft.experiments.cli.options import (
     option,
 )
 from weft.testbed.runs.private_files import owned_by_caller
+from weft.topologies import build
+from weft.topologies.core.link import LinkSpec, delay_us, rate_bps
+from weft.topologies.core.topology import limited
 
 if TYPE_CHECKING:
     from weft.testbed.labs.lab_file import Lab
     from weft.testbed.network.network import RunningNetwork
-    from weft.topologies.core.link import LinkSpec
     from weft.topologies.core.topology import Topology
 
 SUFFIXES = (".yaml", ".yml")
@@ -85,7 +87,6 @@ def is_lab(topology: str) -> bool:
 def kernel_lab_from(arguments: Namespace) -> Lab:
     """Return lab_from(), or ValueError for a network that is too large for a run on the kernel."""
     from weft.testbed.plan.network_plan import require_indexes
-    from weft.topologies.core.topology import limited
 
     with limited(require_indexes):
         return lab_from(arguments)
@@ -103,7 +104,6 @@ def lab_from(arguments: Namespace, usual: Mapping[str, Any] = MappingProxyType({
     """
     from weft.testbed.labs.containerlab_file import is_containerlab
     from weft.testbed.labs.lab_file import Lab, parse, with_mtu
-    from weft.topologies import build
 
     path = arguments.topology
     if not is_lab(path) or is_containerlab(path):
@@ -207,7 +207,6 @@ def links_from(arguments: Namespace) -> tuple[LinkSpec | None, LinkSpec | None]:
     Raises:
         ValueError: options conflict.
     """
-    from weft.topologies.core.link import LinkSpec, delay_us, rate_bps
 
     if arguments.rate is None:
         for name in LINK_OPTIONS:

@@ -19,7 +19,7 @@ from weft.experiments.cli.options import (
     whole,
 )
 from weft.testbed.linux.process import need_root
-from weft.topologies.core.placement import LINEAR, PLACEMENTS
+from weft.topologies.core.placement import LINEAR, PLACEMENTS, place_ranks
 
 if TYPE_CHECKING:
     from weft.testbed.traffic.mpi import MpiJob
@@ -109,8 +109,6 @@ def hosts(arguments: Namespace) -> int:
 
 def _placed(topology: Topology, arguments: Namespace) -> list[int]:
     """Return the host of each rank."""
-    from weft.topologies.core.placement import place_ranks
-
     per_host = arguments.per_host
     ranks = arguments.ranks
     if ranks is None:

@@ -20,6 +20,7 @@ from weft.experiments.cli.options import (
     add_virtual_clock,
     seconds,
 )
+from weft.topologies.core.link import rate_bps
 
 if TYPE_CHECKING:
     from weft.testbed.cluster.spread_run import SpreadRun
@@ -358,8 +359,6 @@ def restore(arguments: Namespace) -> int:
 
 def degrade(arguments: Namespace) -> int:
     """Change the rate of a link, and report it to the daemons at its ends with --tell."""
-    from weft.topologies.core.link import rate_bps
-
     rate = rate_bps(arguments.rate)
     _open(arguments.run).degrade(arguments.link, rate, tell=arguments.tell)
     return 0
@@ -391,14 +390,17 @@ def status(arguments: Namespace) -> int:
 
 def _show_status(arguments: Namespace) -> int:
     from weft.experiments.cli.cluster_commands import spread
+    from weft.testbed.node_daemon import control
 
     if run := spread(arguments.run):
         return _show_spread(run, arguments)
     network = _handle(arguments.run)
     if arguments.node is None:
         _show_network(network, as_json=arguments.json)
-    else:
-        _show_daemon(network, arguments.node, as_json=arguments.json)
+        return 0
+    name = _node_name(network, arguments.node)
+    state = control.status(network.run.directory, name)
+    print(json.dumps(state, indent=None if arguments.json else 2))
     return 0
 
 
@@ -411,14 +413,6 @@ def _show_network(network: Handle, *, as_json: bool) -> None:
         print(json.dumps(state))
     else:
         show_status(state)
-
-
-def _show_daemon(network: Handle, node: str, *, as_json: bool) -> None:
-    from weft.testbed.node_daemon import daemon_files
-
-    name = _node_name(network, node)
-    state = daemon_files.ask(network.run.directory, name, "status")
-    print(json.dumps(state, indent=None if as_json else 2))
 
 
 def _show_spread(run: SpreadRun, arguments: Namespace) -> int:

@@ -12,6 +12,7 @@ from string import Template
 from typing import TYPE_CHECKING
 
 from weft.experiments.cli.options import Commands, add_command, add_flag, add_json, add_seed
+from weft.topologies import modules
 from weft.topologies.core.grammar import quoted
 
 if TYPE_CHECKING:
@@ -90,7 +91,6 @@ def _known(kind: str) -> set[str]:
     """Return the names that are taken."""
     from weft.daemons.core import registry
     from weft.experiments.runner.definition import discover
-    from weft.topologies import modules
 
     registered: dict[str, Callable[[], Iterable[str]]] = {
         "scheme": registry.schemes,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from argparse import ArgumentParser, Namespace
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -111,7 +112,7 @@ def claims(arguments: Namespace) -> int:
                     "again_s": float(f"{sum(runs_s.values()):.2g}") if runs_s else None,
                     "why": claim.reason(ours),
                     "place": claim.place,
-                    "kind": claim.statement.kind.value,
+                    "kind": claim.statement.kind,
                     "quote": claim.statement.quote,
                 }
             )
@@ -222,7 +223,7 @@ def _possible(
 
 def _seconds(runs: Sequence[Run], published: PublishedSet) -> dict[str, float]:
     """Return the published wall times of runs by id."""
-    return {str(row["run"]): float(about["wall_s"]) for row, about in published.entries(runs)}
+    return {row["run"]: float(about["wall_s"]) for row, about in published.entries(runs)}
 
 
 def _announce(
@@ -270,7 +271,7 @@ def _check(
     """Print how rows and claims compare; return True if any is different."""
     from weft.experiments.report.reproduction import Likeness, compare_claim, compare_rows
 
-    new: Entries = {str(row["run"]): (row, about) for row, about in store.entries(runs)}
+    new: Entries = {row["run"]: (row, about) for row, about in store.entries(runs)}
     compared = compare_rows(runs, new, published)
     claims = {
         name: compare_claim(claim, compared, new, published)
@@ -300,8 +301,6 @@ def _claim_line(name: str, claim: Claim, result: ClaimComparison) -> Row:
 
 def row_lines(runs: Sequence[Run], compared: Mapping[str, RowComparison]) -> list[str]:
     """Return a line for each experiment: how many rows are alike, and how far others differ."""
-    from collections import Counter
-
     lines = []
     for name in sorted({run.experiment for run in runs}):
         own = [compared[run.id] for run in runs if run.experiment == name and run.id in compared]

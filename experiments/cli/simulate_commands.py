@@ -26,6 +26,8 @@ from weft.experiments.cli.options import (
 from weft.experiments.runner.console import QUIET_S, duration, say, show_one, stages
 from weft.testbed.linux import clock
 from weft.topologies.core.grammar import quoted
+from weft.topologies.core.link import delay_us
+from weft.topologies.core.topology import limited
 
 if TYPE_CHECKING:
     from weft.testbed.labs.lab_file import Lab
@@ -127,8 +129,6 @@ def _add_flows(parser: ArgumentParser) -> None:
 
 def _time_s(text: str) -> float:
     """Return a time in s from text such as 2ms; ArgumentTypeError for other text."""
-    from weft.topologies.core.link import delay_us
-
     try:
         return delay_us(text, "time") / 1e6
     except ValueError as error:
@@ -152,7 +152,6 @@ def simulate(arguments: Namespace) -> int:
     from weft.daemons.core.registry import usual
     from weft.experiments.cli.lab_commands import lab_from
     from weft.testbed.packets.simulation import require_room
-    from weft.topologies.core.topology import limited
 
     _check(arguments)
     with limited(require_room):

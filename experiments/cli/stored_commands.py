@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from weft.experiments.cli import catalogue
 from weft.experiments.cli.options import (
     Commands,
     add_command,
@@ -21,6 +22,7 @@ from weft.experiments.cli.run_commands import add_experiment_options, several
 from weft.experiments.runner import definition
 from weft.experiments.runner.console import say, show, stages
 from weft.experiments.runner.definition import Entry, Experiment, Row, split
+from weft.experiments.runner.rows import encode
 from weft.testbed.runs.private_files import owned_by_caller
 from weft.topologies.core.grammar import unknown
 
@@ -89,7 +91,6 @@ def _add_clock(parser: ArgumentParser) -> None:
 
 def describe(arguments: Namespace) -> int:
     """Print all facts about an experiment."""
-    from weft.experiments.cli import catalogue
     from weft.experiments.report.published import results_in
 
     experiment = definition.find(arguments.experiment)
@@ -212,8 +213,6 @@ def draw(experiment: Experiment, entries: Entries, output: Path) -> Iterator[Pat
 
 def export(arguments: Namespace) -> int:
     """Write the stored rows of an experiment."""
-    from weft.experiments.runner.rows import encode
-
     if arguments.provenance and arguments.format != "json":
         raise ValueError(f"--provenance needs --format json, not {arguments.format}")
     if arguments.format == "parquet" and not arguments.output:

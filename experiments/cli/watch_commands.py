@@ -7,8 +7,9 @@ import os
 import subprocess
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,15 +71,10 @@ def log(arguments: Namespace) -> int:
     if arguments.node and not arguments.json:
         sys.stdout.write(paths[0].read_text(errors="replace"))
     else:
-        show_entries(paths, as_json=arguments.json)
+        for at_s, name, line in sorted(entry for path in paths for entry in entries(path)):
+            row = {"at_s": at_s, "node": name, "line": line}
+            print(json.dumps(row) if arguments.json else f"{name:<12} {line}")
     return 0
-
-
-def show_entries(paths: Sequence[Path], *, as_json: bool) -> None:
-    """Print the lines of logs in order of time."""
-    for at_s, name, line in sorted(entry for path in paths for entry in entries(path)):
-        row = {"at_s": at_s, "node": name, "line": line}
-        print(json.dumps(row) if as_json else f"{name:<12} {line}")
 
 
 def log_path(record: RunRecord, node: str) -> Path:
@@ -183,7 +179,8 @@ def view(arguments: Namespace) -> int:
 
     need_root()
     event_stream.require(arguments.updates, arguments.pairs)
-    require_port(arguments.port)
+    if not 0 <= arguments.port < 1 << 16:
+        raise ValueError(f"--port: 0 (any) to 65535, not {arguments.port}")
     record = run.find(arguments.run)
     entries_of_this_machine(record)
     results = Path(arguments.results)
@@ -191,12 +188,6 @@ def view(arguments: Namespace) -> int:
     process = start(record, arguments.port, *rates, results, alone=False)
     print(f"{address(process)}\nCtrl-C ends the view, not the run", flush=True)
     return run_process.wait(process, record)
-
-
-def require_port(port: int) -> None:
-    """Raise ValueError unless `port` is a TCP port or 0."""
-    if not 0 <= port < 1 << 16:
-        raise ValueError(f"--port: 0 (any) to 65535, not {port}")
 
 
 def show_view(run: RunRecord) -> None:
@@ -284,7 +275,6 @@ def _add_captures(commands: Commands) -> None:
 
 def capture(arguments: Namespace) -> int:
     """Capture until Ctrl-C or until the run ends."""
-    from dataclasses import asdict
 
     from weft.experiments.cli.cluster_commands import spread
     from weft.testbed.network.network import RunningNetwork

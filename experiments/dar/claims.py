@@ -12,9 +12,7 @@ from weft.experiments.report.claims import (
     Form,
     Query,
     Statement,
-    StatementKind,
     Sweep,
-    Where,
     above,
     at_least,
     at_most,
@@ -24,11 +22,11 @@ from weft.experiments.report.claims import (
 )
 
 RNB, SNB, SMALL = "clos:n=24,r=48,m=24", "clos:n=24,r=48,m=48", "clos:n=8,r=8,m=8"
-SIX: dict[str, Any] = {"topology": "clos:n=6,r=6,m=6", "p": 1}
-SEVEN: dict[str, Any] = {"topology": "clos:n=6,r=7,m=6", "p": 1}
+SIX = {"topology": "clos:n=6,r=6,m=6", "p": 1}
+SEVEN = {"topology": "clos:n=6,r=7,m=6", "p": 1}
 TIGHT = tuple(f"clos:n={n},r={n},m={n}" for n in (4, 5, 6, 8, 12, 16, 24, 32, 48))
 SPARE = tuple(f"clos:n={n},r={n},m={2 * n}" for n in range(2, 13))
-LONG: dict[str, Any] = {
+LONG = {
     "topology": RNB,
     "host_gbps": 40,
     "key": "flow",
@@ -51,13 +49,13 @@ FULL_RATE_SCHEMES = (
 NEAR_THE_IDEAL = ("central", "dar-informed", "dar-persistent", "drill")
 GO_BACK_N, BY_SIZE = ("central", "dar-persistent", "drill", "ecmp", "rps"), (64, 256, 1024)
 STATEMENT_SEEDS = 10
-OTHER_ENGINES: dict[str, Any] = {
+OTHER_ENGINES = {
     "topology": SMALL,
     "preset": "ours",
     "key": "flow",
     "time_us": 1400,
 }
-FULL_RATE_ON_LINUX: dict[str, Any] = {
+FULL_RATE_ON_LINUX = {
     "clock": "virtual",
     "host_percent": 100,
     "warm_up_s": 4,
@@ -83,34 +81,34 @@ VERY_SMALL = Statement(
     "section 1.3",
     "even for 256KB messages, re-transmission would introduce very small bandwidth degradation for "
     "the entire flow",
-    StatementKind.LAW,
+    "law",
     "no simulation of its own",
 )
 MORE_THAN_EXPONENTIAL = Statement(
     "section 1.3",
     "The convergence time under such conditions for rearrangeably-non-blocking Clos networks is "
     "more than exponential with the number of input switches",
-    StatementKind.LAW,
+    "law",
     "the model's; each flow at the rate of a link",
 )
 WEAK_DEPENDENCY = Statement(
     "section 1.3",
     "for the case where each flow bandwidth equals half the link capacity, the model shows fast "
     "convergence with weak dependency on the network size",
-    StatementKind.LAW,
+    "law",
     "the model's",
 )
 VERY_LITTLE = Statement(
     "section 1.3",
     "Under these conditions, adaptive routing causes very little out-of-order packet delivery.",
-    StatementKind.LAW,
+    "law",
     "each flow at half the rate of a link",
 )
 HARDER = Statement(
     "section 5",
     "Intuitively, a permutation where each output switch is fed by flows from different input "
     "switches will be the hardest to converge",
-    StatementKind.ORDER,
+    "order",
     "no simulation of its own",
 )
 MODELS = Statement(
@@ -118,7 +116,7 @@ MODELS = Statement(
     "As expected, the Independent output switch model of Section 3.1 is greatly optimistic, while "
     "the Last-Step model of Section 3.2 is closer to the simulated results. The Last-Step model is "
     "pessimistic for very small n",
-    StatementKind.ORDER,
+    "order",
     "RNB, m = n = r, p = 1, " + PERMUTATIONS,
 )
 MAGNITUDES = Statement(
@@ -126,54 +124,54 @@ MAGNITUDES = Statement(
     "For the SNB case …, the simulation predicts convergence times many orders of magnitude "
     "smaller than the RNB case but still mostly above 10. The Independent output-switch model is "
     "very optimistic, and the Last-Step model is pessimistic",
-    StatementKind.ORDER,
+    "order",
     "SNB, m = 2n = 2r, p = 1, " + PERMUTATIONS,
 )
 SLOPES = Statement(
     "section 5.1, figure 10b",
     "the change of slopes on the simulation curve may be attributed to the change between even and "
     "odd port numbers",
-    StatementKind.LAW,
+    "law",
     "SNB, m = 2n = 2r, p = 1, " + PERMUTATIONS,
 )
 EXPONENTIAL = Statement(
     "section 5.1, figure 11",
     "the dependency on r is exponential. The Last-Step model shows a lower slope … Note that the "
     "Independent model does not depend on r at all",
-    StatementKind.LAW,
+    "law",
     "m = n = 6, p = 1, " + PERMUTATIONS,
 )
 HALF_RATE = Statement(
     "section 5.1, figure 12",
     "The number of iterations required to reach convergence is shown to be very small even for "
     "large values of n. As can also be seen the Markov model is optimistic for larger networks.",
-    StatementKind.LAW,
+    "law",
     "RNB, m = n = r, p = 2, " + PERMUTATIONS,
 )
 PROBABILITY = Statement(
     "section 6",
     "limiting the traffic flows to half or less of the link bandwidth reduces this probability for "
     "creating bad links to less than 0.5",
-    StatementKind.LAW,
+    "law",
     "rearrangeably non-blocking networks",
 )
 CHANGING = Statement(
     "section 5.2, figures 13a and 13b",
     "routing is constantly changing for the SNB 40Gbps and the RNB 20.8Gbps cases",
-    StatementKind.LAW,
+    "law",
     CLUSTER + ", a window of 150 µs of one permutation",
 )
 SETTLED = Statement(
     "section 5.2, figure 13c",
     "adaptive-routing reaches a non-blocking assignment for all permutations in less than 80 µsec",
-    StatementKind.NUMBER,
+    "number",
     CLUSTER + ", RNB at 19.2 Gbit/s",
 )
 FEW_TENS = Statement(
     "section 5.2, figure 13c, conclusions",
     "convergence is reached within a few tens of microseconds from the start of each of the "
     "applied random permutations. … it converges within 20-80µsec",
-    StatementKind.NUMBER,
+    "number",
     CLUSTER + ", RNB at 19.2 Gbit/s",
 )
 ONE_OF_THREE = Statement(
@@ -181,13 +179,13 @@ ONE_OF_THREE = Statement(
     "although the bandwidth provided by the SNB p = 1 case is higher, … only one of three packets "
     "is provided in order (ratio of ~2). The latency of the network is also impacted by not "
     "reaching a steady state, thus showing a much longer latency.",
-    StatementKind.NUMBER,
+    "number",
     CLUSTER,
 )
 TABLE = Statement(
     "section 5.2, table 1",
     "Simulation results for a 1152-hosts cluster",
-    StatementKind.NUMBER,
+    "number",
     CLUSTER,
 )
 STATISTICS = {
@@ -285,11 +283,11 @@ TABLE_1 = tuple(
 
 def in_table(topology: str | tuple[str, ...], host_gbps: float, column: str, **more: Any) -> Query:
     """Return a figure of table 1's runs."""
-    where: Where = {"topology": topology, "host_gbps": host_gbps, "scheme": "dar"}
+    where = {"topology": topology, "host_gbps": host_gbps, "scheme": "dar"}
     return Query("dar_table", where, column, seeds=STATEMENT_SEEDS, **more)
 
 
-AT_HALF_RATE: dict[str, Any] = {"topology": RNB, "host_gbps": 19.2}
+AT_HALF_RATE = {"topology": RNB, "host_gbps": 19.2}
 TEXT_OF_TABLE_1 = (
     Claim(
         "packets that are out of order, SNB, CLOS(24,48,48), 40 Gbit/s",
@@ -302,7 +300,7 @@ TEXT_OF_TABLE_1 = (
     ),
     Claim(
         "mean throughput, SNB, CLOS(24,48,48), at 40 over RNB, CLOS(24,48,24), at 19.2 Gbit/s",
-        replace(ONE_OF_THREE, kind=StatementKind.ORDER),
+        replace(ONE_OF_THREE, kind="order"),
         "higher",
         in_table(SNB, 40.0, "mean_throughput_gbps", over=AT_HALF_RATE),
         above(1),
@@ -310,7 +308,7 @@ TEXT_OF_TABLE_1 = (
     ),
     Claim(
         "mean latency, SNB, CLOS(24,48,48), at 40 over RNB, CLOS(24,48,24), at 19.2 Gbit/s",
-        replace(ONE_OF_THREE, kind=StatementKind.ORDER),
+        replace(ONE_OF_THREE, kind="order"),
         "much longer",
         in_table(SNB, 40.0, "mean_latency_us", over=AT_HALF_RATE),
         at_least(1.5),
@@ -328,7 +326,7 @@ def settling(
     where: dict[str, Any], column: str = "within_80_us_fraction", seeds: int = STATEMENT_SEEDS
 ) -> Query:
     """Return the share of the permutations of figure 13 that have a property."""
-    defaults: dict[str, Any] = {"topology": RNB, "scheme": "dar", "host_gbps": 19.2}
+    defaults = {"topology": RNB, "scheme": "dar", "host_gbps": 19.2}
     return Query("dar_settling", {**defaults, **where}, column, form=Form.PERCENT, seeds=seeds)
 
 
@@ -674,7 +672,7 @@ LITTLE_OUT_OF_ORDER = (
     ),
 )
 CLAIMS = (*OWN, *ITERATIONS, *FIGURE_13, *TEXT_OF_TABLE_1, *TABLE_1, *LITTLE_OUT_OF_ORDER)
-THRESHOLDS: dict[str, Any] = {"queue_packets": (2, 3), "rest_slots": (5, 16)}
+THRESHOLDS = {"queue_packets": (2, 3), "rest_slots": (5, 16)}
 SWEEPS = (
     Sweep("dar_settling", {"scheme": "dar"}),
     Sweep("dar_settling", {**AT_HALF_RATE, "scheme": "dar"}, STATEMENT_SEEDS),

@@ -56,7 +56,7 @@ class ClosOutcome(NamedTuple):
     def result(self, figures: Mapping[str, Value]) -> Result:
         """Return the result of a run with these figures."""
         return Result(
-            figures=figures,
+            figures,
             fidelity=self.observed.report.verdict,
             circumstances=self.circumstances,
         )

@@ -239,11 +239,11 @@ def measure(run: Run) -> Result:
     bad = loads.bad / (n * r)
     sampled = samples(len(bad))
     return Result(
-        figures={
-            "bad_flows_fraction": float(bad[warm:].mean()),
-            "equal_share_fraction": float(loads.share[warm:].mean() / (n * r)),
-            "moves_per_flow": float((counts[MOVES] + counts[SWAPS]) / ended),
-            "requests_per_flow": float(counts[REQUESTS] / ended),
+        {
+            "bad_flows_fraction": bad[warm:].mean(),
+            "equal_share_fraction": loads.share[warm:].mean() / (n * r),
+            "moves_per_flow": (counts[MOVES] + counts[SWAPS]) / ended,
+            "requests_per_flow": counts[REQUESTS] / ended,
             "ended_flows": ended,
             "sampled_periods": sampled.tolist(),
             "bad_flows_shares": bad[sampled - 1].round(5).tolist(),

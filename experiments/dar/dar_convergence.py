@@ -139,14 +139,14 @@ def measure(run: Run) -> Result:
     flows = n * r * len(outcome.iterations)
     moves = max(1, int(totals[MOVES] + totals[SWAPS]))
     return Result(
-        figures={
+        {
             **statistics(outcome.iterations),
-            "settled_fraction": float((outcome.iterations >= 0).mean()),
-            "requests_per_flow": float(totals[REQUESTS] / flows),
-            "moves_per_flow": float(totals[MOVES] / flows),
-            "swaps_per_flow": float(totals[SWAPS] / flows),
-            "new_bad_links_per_move": float(totals[SPOILT] / moves),
-            "excess_growths": int(totals[GROWTHS]),
+            "settled_fraction": (outcome.iterations >= 0).mean(),
+            "requests_per_flow": totals[REQUESTS] / flows,
+            "moves_per_flow": totals[MOVES] / flows,
+            "swaps_per_flow": totals[SWAPS] / flows,
+            "new_bad_links_per_move": totals[SPOILT] / moves,
+            "excess_growths": totals[GROWTHS],
             **models(run),
         }
     )
@@ -159,11 +159,11 @@ def statistics(iterations: Ints) -> Row:
         keys = ("mean", "standard_error", "median", "p99", "worst")
         return drawn | {f"{key}_iterations": None for key in keys}
     return drawn | {
-        "mean_iterations": float(iterations.mean()),
+        "mean_iterations": iterations.mean(),
         "standard_error_iterations": standard_error(iterations),
-        "median_iterations": float(np.quantile(iterations, 0.5)),
-        "p99_iterations": float(np.quantile(iterations, 0.99)),
-        "worst_iterations": int(iterations.max()),
+        "median_iterations": np.quantile(iterations, 0.5),
+        "p99_iterations": np.quantile(iterations, 0.99),
+        "worst_iterations": iterations.max(),
     }
 
 
@@ -182,9 +182,7 @@ def series(table: Table) -> Table:
     rows = [
         row | {"figure": figure, "n_or_r": place}
         for row in table
-        for figure, place in figures_of(
-            *clos_size(str(row["topology"])), int(str(row["p"]))
-        ).items()
+        for figure, place in figures_of(*clos_size(row["topology"]), row["p"]).items()
     ]
     curves = varied(rows, ("figure",), "n_or_r")
     return [
@@ -267,9 +265,8 @@ EXPERIMENT = Experiment(
     columns={
         "sampled_permutations": "permutations that were measured",
         "mean_iterations": (
-            "iterations until no link is bad, mean over permutations; null if one did not "
-            "settle, as "
-            "below"
+            "iterations until no link is bad, mean over permutations; null if one did not settle, "
+            "as below"
         ),
         "standard_error_iterations": "its standard error",
         "median_iterations": "median over permutations",

@@ -35,8 +35,6 @@ from functools import partial
 from statistics import mean
 from typing import Any
 
-import numpy as np
-
 from weft.daemons.core import registry
 from weft.daemons.dar.scheme import sizes
 from weft.daemons.simulator.simulator import Simulator
@@ -81,7 +79,7 @@ def simulated(run: Run) -> Result:
     simulator.run_for(plan.seconds - plan.warm_up_s)
     counted = clos_run.together(map(simulator.status, switches))
     return Result(
-        figures={
+        {
             "p": flows_of_link(run),
             "most_flows": max(flows.loads().values(), default=0),
             "settled_ms": max(0.0, 1000 * (simulator.changed_s - began_s)),
@@ -117,7 +115,7 @@ def on_kernel(run: Run) -> Result:
 
 def kernel_plan(run: Run) -> ClosPlan:
     """Return the plan of `run`: endless flows, or message after message of each host."""
-    topology, rng = run.topology, np.random.default_rng(run.seed)
+    topology, rng = run.topology, run.generator()
     warm_up_s, seconds = run.integer("warm_up_s"), run.integer("seconds")
     plan = partial(clos_run.plan_of, run, warm_up_s, seconds, transport=run.text("transport"))
     if run.text("traffic") == ENDLESS:
@@ -271,7 +269,7 @@ SPREAD_S = 0.3
 
 def measure_failure(run: Run) -> Result:
     """Return times until the flows are off what has died, and until nothing is bad."""
-    rng = np.random.default_rng(run.seed)
+    rng = run.generator()
     pairs = clos_run.worst_permutation(rng, run.topology)
     plan = clos_run.plan_of(
         run, run.integer("before_s"), run.integer("after_s"), flows=endless(pairs)
@@ -298,7 +296,7 @@ def watch(run: Run, fabric: FabricRun, began: threading.Event, end: threading.Ev
     dead, fail = damage(fabric.network, run.text("failure"))
     table = clos_run.SpineFlowTable.open(fabric.network)
     began.wait()
-    clock.sleep(SPREAD_S * np.random.default_rng([run.seed, 1]).random())
+    clock.sleep(SPREAD_S * run.generator(1).random())
     hit = sum(clos_run.crosses(placed, dead, fabric.topology) for placed in table.read())
     failed_s = clock.monotonic()
     fail()

@@ -35,7 +35,7 @@ from weft.experiments.dar.settings import (
 )
 from weft.experiments.report.panels import Curves
 from weft.experiments.runner.definition import Experiment, Result, Row, Run
-from weft.experiments.runner.parameters import Axis, Integer, Word
+from weft.experiments.runner.parameters import Axis, Integer, Word, swept
 from weft.testbed.packets.simulation import SimulatedFlows
 from weft.testbed.packets.switching import HEAD_BYTES
 
@@ -85,7 +85,7 @@ def measure(run: Run) -> Result:
     times_us = 1e6 * done.completion_s.reshape(run.integer("permutations"), -1)
     slowest_us, mean_us = float(times_us.max(axis=1).mean()), float(times_us.mean())
     return Result(
-        figures={
+        {
             "ideal_us": alone_us,
             "completion_us": slowest_us,
             "completion_ratio": slowest_us / alone_us,
@@ -107,7 +107,7 @@ def packet_figures(run: Run, done: SimulatedFlows) -> Row:
     dropped = run.text("early") == "dropped"
     return {
         "late_fraction": None if late is None or dropped else float(late / least),
-        "sent_again_fraction": float(again / least),
+        "sent_again_fraction": again / least,
     }
 
 
@@ -140,17 +140,19 @@ def check(run: Run) -> None:
 NOT_HERE = ("kernel_mbps", "time_us", "skipped_us")
 SWEPT = ("central", "dar-informed", "dar-persistent", "ecmp", "drill", "ndp", "ndp-drill", "reps")
 PERMUTATION_AXES: dict[str, Axis] = {
-    **{key: axis for key, axis in AXES.items() if key not in NOT_HERE},
-    "topology": AXES["topology"].over("clos:n=24,r=48,m=24"),
-    "host_gbps": AXES["host_gbps"].over(40.0),
+    **swept(
+        {key: axis for key, axis in AXES.items() if key not in NOT_HERE},
+        topology=["clos:n=24,r=48,m=24"],
+        host_gbps=[40.0],
+        preset=["infiniband"],
+        key=["flow"],
+        traffic=["cross"],
+        message_kb=[64, 256, 1024, 4096],
+    ),
     "scheme": Word(
         "DAR by queues, by counts, informed; a central controller; or another",
         words=tuple(SCHEMES),
     ).over(*SWEPT),
-    "preset": AXES["preset"].over("infiniband"),
-    "key": AXES["key"].over("flow"),
-    "traffic": AXES["traffic"].over("cross"),
-    "message_kb": AXES["message_kb"].over(64, 256, 1024, 4096),
     "permutations": Integer(
         "permutations, each after a barrier", unit="permutations", least=1, most=10_000
     ).over(2),
@@ -166,9 +168,8 @@ EXPERIMENT = Experiment(
     axes=PERMUTATION_AXES,
     columns={
         "ideal_us": (
-            "time of a message alone: its packets at the host's rate, and its path without "
-            "queues; so "
-            "long takes a permutation through an ideal crossbar"
+            "time of a message alone: its packets at the host's rate, and its path without queues; "
+            "so long takes a permutation through an ideal crossbar"
         ),
         "completion_us": "time of the slowest message of a permutation, mean over permutations",
         "completion_ratio": "completion_us over ideal_us",
@@ -178,13 +179,11 @@ EXPERIMENT = Experiment(
         ),
         "late_fraction": (
             "packets that arrived behind a later one of their message, of all; null under NDP, "
-            "which "
-            "has no order, and where they are dropped"
+            "which has no order, and where they are dropped"
         ),
         "sent_again_fraction": (
-            "packets that NDP sent again, which switches had trimmed, or that go-back-N "
-            "dropped, over "
-            "those that messages have"
+            "packets that NDP sent again, which switches had trimmed, or that go-back-N dropped, "
+            "over those that messages have"
         ),
         "moves_per_flow": "moves and swaps of a flow; null without DAR's daemons, as below",
         "requests_per_flow": "requests that output leaves sent, for each flow",

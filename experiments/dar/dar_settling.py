@@ -46,7 +46,7 @@ from weft.experiments.dar.settings import (
     slots_of_10_us,
 )
 from weft.experiments.engines.arrays import Ints, int_zeros
-from weft.experiments.report.panels import Curves, exploded, extremes, melted, number_of
+from weft.experiments.report.panels import Curves, exploded, extremes, melted
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
 from weft.experiments.runner.parameters import Word, swept
 from weft.testbed.packets.simulation import SimulatedFlows
@@ -231,23 +231,23 @@ def measure(run: Run) -> Result:
         "permutations": len(length),
         "in_step": in_step,
         **settling_figures(slots_until, length, us, in_step=in_step),
-        "moves_per_flow": float(moved.mean() / (n * r)),
+        "moves_per_flow": moved.mean() / (n * r),
         "late_begins_fraction": moves.late_fraction,
         "period_us": per * us,
         "mean_reroutes": drawn.mean(axis=0).tolist(),
         "max_reroutes": drawn.max(axis=0).tolist(),
     }
-    return moves.done.result(columns) if moves.done else Result(figures=columns)
+    return moves.done.result(columns) if moves.done else Result(columns)
 
 
 def settling_figures(slots_until: Ints, length: Ints, us: float, *, in_step: bool) -> Row:
     """Return the columns about settling, each None unless hosts are in step."""
     columns: Row = {
-        "median_settling_us": float(np.median(slots_until) * us),
-        "p99_settling_us": float(np.quantile(slots_until, 0.99) * us),
-        "max_settling_us": float(slots_until.max() * us),
-        "within_80_us_fraction": float((slots_until * us <= PAPER_US).mean()),
-        "moving_in_last_quarter_fraction": float((slots_until > 0.75 * length).mean()),
+        "median_settling_us": np.median(slots_until) * us,
+        "p99_settling_us": np.quantile(slots_until, 0.99) * us,
+        "max_settling_us": slots_until.max() * us,
+        "within_80_us_fraction": (slots_until * us <= PAPER_US).mean(),
+        "moving_in_last_quarter_fraction": (slots_until > 0.75 * length).mean(),
     }
     return columns if in_step else dict.fromkeys(columns)
 
@@ -256,7 +256,7 @@ def over_time(table: Table) -> Table:
     """Return a row for each 10 us: the mean over leaves, and the busiest leaf."""
     lists = {"mean_reroutes": "mean of the leaves", "max_reroutes": "busiest leaf"}
     rows = [
-        entry | {"elapsed_us": number_of(entry, "place") * number_of(entry, "period_us")}
+        entry | {"elapsed_us": entry["place"] * entry["period_us"]}
         for entry in exploded(table, lists, "place")
     ]
     return melted(rows, lists, "leaves", "reroutes")
@@ -283,9 +283,8 @@ EXPERIMENT = Experiment(
         "p": "flows that a link carries",
         "permutations": "permutations that were over when the run ended",
         "in_step": (
-            "whether all hosts go from one permutation to the next together; else the times "
-            "below are "
-            "null"
+            "whether all hosts go from one permutation to the next together; else the times below "
+            "are null"
         ),
         "median_settling_us": "from the beginning of a permutation to its last move, median",
         "p99_settling_us": "99th percentile of that",
@@ -297,8 +296,7 @@ EXPERIMENT = Experiment(
         "moves_per_flow": "moves of a flow in a permutation",
         "late_begins_fraction": (
             "messages that began more than 5 us later than their permutation (kernel), or that "
-            "arrived "
-            "5 us later than their host could have sent them (packet)"
+            "arrived 5 us later than their host could have sent them (packet)"
         ),
         "period_us": "the time that an entry of the lists below stands for",
         "mean_reroutes": (

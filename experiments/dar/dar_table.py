@@ -155,7 +155,11 @@ def check(run: Run) -> None:
         raise ValueError(
             f"{run.experiment}: skipped_us must be less than time_us, {run.number('time_us'):g}"
         )
-    (check_packets if run.engine == "packet" else check_kernel)(run)
+    if run.engine == "packet":
+        n, r, _ = size(run.text("topology"))
+        check_simulated(run, round(n * r * rate(run) * slots(run, "time_us")))
+    else:
+        check_kernel(run)
 
 
 def check_rate(run: Run) -> None:
@@ -164,16 +168,9 @@ def check_rate(run: Run) -> None:
     if rate(run) > 1:
         raise ValueError(
             f"{run.experiment}: a host's link has the rate of any other, "
-            f"{run.number('link_gbps'):g} Gbit/s, "
-            f"got host_gbps={run.number('host_gbps'):g}"
+            f"{run.number('link_gbps'):g} Gbit/s, got host_gbps={run.number('host_gbps'):g}"
         )
     iteration.check(n, r, m, IterationRules(p=flows_of_link(run)))
-
-
-def check_packets(run: Run) -> None:
-    """Raise ValueError if simulated packets cannot do `run`."""
-    n, r, _ = size(run.text("topology"))
-    check_simulated(run, round(n * r * rate(run) * slots(run, "time_us")))
 
 
 def check_simulated(run: Run, packets: int) -> None:
@@ -219,7 +216,7 @@ def mean_of_histogram(counts: Sequence[int]) -> float:
 
 def plan_in_turn(run: Run) -> ClosPlan:
     """Return the plan of hosts that send message after message, each at its own pace."""
-    sequences = sequence(run, 2 + int(slots(run, "time_us") / message_slots(run)))
+    sequences = sequence(run, most_messages(run))
     return kernel_plan(
         run,
         flows=clos_run.messages(sequences[:1], payload_bytes(run), 0.0),
@@ -269,7 +266,7 @@ def on_packets(run: Run) -> Result:
         **order_figures(received),
         **move_figures(run, counted, begun),
     }
-    return Result(figures=figures)
+    return Result(figures)
 
 
 def received_packets(run: Run, done: SimulatedFlows, begins: Floats) -> Received:
@@ -299,7 +296,8 @@ def payload(run: Run) -> int:
 
 def simulation(run: Run) -> Simulation:
     """Return simulated messages, which hosts send one after the other at their own pace."""
-    return simulated(run, messages_in_turn(run), {"skip_us": round(run.number("skipped_us"))})
+    flows = messages(run, most_messages(run))
+    return simulated(run, flows, {"skip_us": round(run.number("skipped_us"))})
 
 
 def simulated(run: Run, flows: PacketFlows, plain: Mapping[str, int], **further: Any) -> Simulation:
@@ -344,9 +342,9 @@ def placed(run: Run, flows: PacketFlows) -> Callable[[int, int, int], tuple[int,
     return partial(path, n, n * r, np.where(spines < 0, spines, n * r + r + spines))
 
 
-def messages_in_turn(run: Run) -> PacketFlows:
-    """Return as many messages of each host as it can send in the time of `run`."""
-    return messages(run, 2 + int(slots(run, "time_us") / message_slots(run)))
+def most_messages(run: Run) -> int:
+    """Return as many messages of a host as it can send in the time of `run`."""
+    return 2 + int(slots(run, "time_us") / message_slots(run))
 
 
 def messages(run: Run, count: int) -> PacketFlows:
@@ -366,8 +364,8 @@ def throughput(run: Run, packets_a_slot: Floats) -> Row:
     """Return the columns about throughput from that of each receiver."""
     gbps = packets_a_slot * run.number("link_gbps")
     return {
-        "mean_throughput_gbps": float(gbps.mean()),
-        "min_throughput_gbps": float(gbps.min()),
+        "mean_throughput_gbps": gbps.mean(),
+        "min_throughput_gbps": gbps.min(),
     }
 
 
@@ -379,9 +377,9 @@ def receiver_figures(run: Run, received: Received) -> Row:
     us = slot_us(run)
     return {
         **throughput(run, packets / windows.sum()),
-        "throughput_change_fraction": float(second / first - 1),
-        "mean_latency_us": float((received.latency / packets).mean() * us),
-        "max_latency_us": float(received.worst_latency.max() * us),
+        "throughput_change_fraction": second / first - 1,
+        "mean_latency_us": (received.latency / packets).mean() * us,
+        "max_latency_us": received.worst_latency.max() * us,
     }
 
 
@@ -401,13 +399,13 @@ def order_figures(received: Received) -> Row:
     jump_ratio = ratio(received.jumped, received.in_order)
     jump = ratio(received.jumped, received.jumps)[received.jumps > 0]
     return {
-        "mean_jump_ratio": float(jump_ratio.mean()),
-        "max_jump_ratio": float(jump_ratio.max()),
-        "mean_jump_packets": float(jump.mean()) if len(jump) else 0.0,
-        "max_jump_packets": float(jump.max(initial=0.0)),
+        "mean_jump_ratio": jump_ratio.mean(),
+        "max_jump_ratio": jump_ratio.max(),
+        "mean_jump_packets": jump.mean() if len(jump) else 0.0,
+        "max_jump_packets": jump.max(initial=0.0),
         "go_back_fraction": go_back(received),
-        "late_fraction": float(received.late.sum() / received.packets.sum()),
-        "mean_extent_packets": float(received.extent.sum() / max(1, received.late.sum())),
+        "late_fraction": received.late.sum() / received.packets.sum(),
+        "mean_extent_packets": received.extent.sum() / max(1, received.late.sum()),
     }
 
 

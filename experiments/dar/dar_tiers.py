@@ -112,15 +112,13 @@ def measure(run: Run) -> Result:
         iterations = np.array([outcome.iterations for outcome in outcomes])
         counts = np.sum([outcome.counts for outcome in outcomes], 0)
         figures |= {
-            f"{name}_iterations": float(iterations.mean()),
+            f"{name}_iterations": iterations.mean(),
             f"{name}_standard_error_iterations": standard_error(iterations),
-            f"{name}_moves_per_flow": float((counts[MOVES] + counts[SWAPS]) / flows),
+            f"{name}_moves_per_flow": (counts[MOVES] + counts[SWAPS]) / flows,
         }
         growths += int(counts[GROWTHS])
         requests += int(counts[REQUESTS])
-    return Result(
-        figures={**figures, "requests_per_flow": requests / flows, "excess_growths": growths}
-    )
+    return Result({**figures, "requests_per_flow": requests / flows, "excess_growths": growths})
 
 
 EXPERIMENT = Experiment(

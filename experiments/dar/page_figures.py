@@ -10,7 +10,7 @@ from weft.experiments.dar import dar_churn, dar_convergence, dar_settling
 from weft.experiments.dar.dar_settling import PAPER_US
 from weft.experiments.dar.dar_table import PAPER, looks
 from weft.experiments.report import style
-from weft.experiments.report.panels import Bars, Curves, extremes, number_of
+from weft.experiments.report.panels import Bars, Curves, extremes
 from weft.experiments.report.published import PageFigure
 from weft.experiments.runner.definition import Row, Table
 
@@ -38,30 +38,30 @@ ORDER = {"kept": "(a) packets are kept in any order", "dropped": "(b) go-back-N"
 def iterations(table: Table) -> Table:
     """Return the points of the paper's figures, in their order."""
     rows = [
-        row | {"figure": FIGURES_10_TO_12[str(row["figure"])]}
+        row | {"figure": FIGURES_10_TO_12[row["figure"]]}
         for row in dar_convergence.series(table)
         if row["figure"] in FIGURES_10_TO_12
     ]
-    return sorted(rows, key=lambda row: str(row["figure"]))
+    return sorted(rows, key=lambda row: row["figure"])
 
 
 def cell_name(row: Row) -> str:
     """Return network, rate of hosts and p of a row."""
-    network = NETWORKS[str(row["topology"])]
+    network = NETWORKS[row["topology"]]
     return f"{network}, {row['host_gbps']:g} Gbit/s, p = {row['p']}"
 
 
 def reroutes(table: Table) -> Table:
     """Return reroutes over time in the panels of figure 13, then those on Linux."""
     rows = [
-        row | {"panel": f"({PANELS_13[number_of(row, 'host_gbps')]}) {cell_name(row)}{place}"}
+        row | {"panel": f"({PANELS_13[row['host_gbps']]}) {cell_name(row)}{place}"}
         for row in dar_settling.over_time(table)
         if row["queue_packets"] == 0
         and row["preset"] == ("infiniband" if row["engine"] == "packet" else "ours")
-        for place in [{"packet": "", "kernel": ", TCP on Linux"}.get(str(row["engine"]))]
+        for place in [{"packet": "", "kernel": ", TCP on Linux"}.get(row["engine"])]
         if place is not None
     ]
-    return sorted(rows, key=lambda row: (str(row["engine"]) == "kernel", str(row["panel"])))
+    return sorted(rows, key=lambda row: (row["engine"] == "kernel", row["panel"]))
 
 
 def with_line(plot: Curves, x: float, label: str) -> Callable[[Table, Figure], None]:

@@ -90,7 +90,8 @@ def fail_with_tcp(
 ) -> tuple[Row, bool]:
     """Fail `link` under a TCP flow, and ping the pairs that DR loses; `saved` ones must answer."""
     name = net.topology.link_name(link)
-    src, dst = pair_over(net, link, saved)
+    paths = {(path.src, path.dst): path.nodes for path in trace(net, sorted(saved))}
+    src, dst = through(net.topology, link, paths)
     ends = " to ".join(map(net.topology.naming.name, (src, dst)))
     how = "silent" if silent else "announced"
     with step(f"{name} dies, {how}, with TCP from {ends}") as outcome:
@@ -119,12 +120,6 @@ def agreement(pinged: set[Pair], saved: set[Pair]) -> str:
     if pinged == saved:
         return "exactly those that the graph predicts"
     return f"the graph predicts {len(saved)}"
-
-
-def pair_over(net: RunningNetwork, link: int, pairs: set[Pair]) -> Pair:
-    """Return one of `pairs` whose packets cross `link`, if there is one."""
-    paths = {(path.src, path.dst): path.nodes for path in trace(net, sorted(pairs))}
-    return through(net.topology, link, paths)
 
 
 def through(topology: Topology, link: int, paths: Mapping[Pair, Sequence[int]]) -> Pair:

@@ -18,7 +18,7 @@ from weft.experiments.demo.failover_demo import prefix, run_failover, survivors
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines import reachability
 from weft.experiments.engines.routes import PairSet, find, lost_pairs
-from weft.experiments.report.panels import Bars, melted, number_of
+from weft.experiments.report.panels import Bars, melted
 from weft.experiments.runner.console import duration, say, step
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
 from weft.experiments.runner.parameters import Integer
@@ -175,7 +175,7 @@ def measure(run: Run) -> Result:
     """Measure the story of one network, and print its steps on standard error."""
     topology = run.topology
     link = links_of(run)
-    announced, silent = links_to_kill(topology, np.random.default_rng(run.seed))
+    announced, silent = links_to_kill(topology, run.generator())
     story = bring_up(topology, link, run.text("routing"))
     reports = [survive_dr(story, run, link, announced, silent)]
     for survivor in survivors():
@@ -189,7 +189,7 @@ def measure(run: Run) -> Result:
     tell_fidelity(report, story.passed)
     stages_s = dict(story.net.stages)
     return Result(
-        figures={"up_s": sum(stages_s.values()), **story.figures, "passed": story.passed},
+        {"up_s": sum(stages_s.values()), **story.figures, "passed": story.passed},
         fidelity=report.verdict,
         circumstances={"stages_s": stages_s, "fidelity_report": report.as_dict()},
     )
@@ -296,7 +296,7 @@ DURATIONS = {
 
 def durations(table: Table) -> Table:
     """Return a row for each duration of each run."""
-    rows = [{**row, "up_ms": 1000 * number_of(row, "up_s")} for row in table]
+    rows = [{**row, "up_ms": 1000 * row["up_s"]} for row in table]
     steps = {key: label for key, label in DURATIONS.items() if key in rows[0]}
     return melted([{**dict.fromkeys(steps), **row} for row in rows], steps, "step", "time_ms")
 

@@ -39,7 +39,7 @@ def traffic(text: str) -> None:
 
 def flows_of(run: Run) -> PacketFlows:
     """Return the flows of `run`, the same on every engine."""
-    generator = np.random.default_rng(run.seed)
+    generator = run.generator()
     ends = pairs(run.text("traffic"), run.topology.servers, generator)
     return PacketFlows.of((src, dst, run.integer("size_bytes")) for src, dst in ends)
 
@@ -63,7 +63,7 @@ def simulated(run: Run) -> Result:
     )
     sent_again = int(outcome.counters["retransmissions"].sum())
     lost = int(outcome.ports["dropped"].sum() + outcome.ports["headers_lost"].sum())
-    return Result(figures=figures(outcome.completion_s, sent_again, lost))
+    return Result(figures(outcome.completion_s, sent_again, lost))
 
 
 def on_linux(run: Run) -> Result:
@@ -78,7 +78,7 @@ def on_linux(run: Run) -> Result:
         dropped = total(ports.snapshot().since(before).ports.values(), "queue_drops")
     seconds = np.array([result.seconds for result in observed.results], dtype=float)
     return Result(
-        figures=figures(seconds, observed.total("retransmissions"), dropped),
+        figures(seconds, observed.total("retransmissions"), dropped),
         fidelity=fidelity.verdict,
         circumstances={"fidelity_report": fidelity.report.as_dict(), **observed.sysctls},
     )
@@ -104,10 +104,10 @@ def figures(seconds: Floats, retransmissions: int, dropped: int) -> Row:
     return {
         "flows": len(seconds),
         "unfinished": len(seconds) - len(ended_ms),
-        "mean_ms": float(ended_ms.mean()) if len(ended_ms) else None,
-        "median_ms": float(times[49]) if len(ended_ms) else None,
-        "p99_ms": float(times[98]) if len(ended_ms) else None,
-        "last_ms": float(times[99]) if len(ended_ms) else None,
+        "mean_ms": ended_ms.mean() if len(ended_ms) else None,
+        "median_ms": times[49] if len(ended_ms) else None,
+        "p99_ms": times[98] if len(ended_ms) else None,
+        "last_ms": times[99] if len(ended_ms) else None,
         "retransmissions": retransmissions,
         "queue_drops": dropped,
         "times_ms": times.round(6).tolist() if len(ended_ms) else [],

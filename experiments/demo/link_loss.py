@@ -41,7 +41,7 @@ def whole(spec: str) -> Topology:
 def broken(run: Run) -> Topology:
     """Return the network of `run` with its random failed links, the same ones on every engine."""
     topology = whole(run.text("topology"))
-    generator = np.random.default_rng(run.seed)
+    generator = run.generator()
     failed = random_links(topology, count=run.integer("failed_links"), generator=generator)
     return fail_links(topology, failed)
 
@@ -85,7 +85,7 @@ def measure(run: Run) -> Result:
         lost["kernel"], report, walks = lost_on_kernel(routing, topology, without_path)
         differences += walks
     return Result(
-        figures={
+        {
             **loss_figures(topology, lost),
             **({DIFFERENCE: "; ".join(differences)} if differences else {}),
         },

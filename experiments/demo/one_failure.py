@@ -52,7 +52,7 @@ SAMPLE_S = 0.001
 
 def simulated(run: Run) -> Result:
     """Return the figures of one failure."""
-    generator = np.random.default_rng(run.seed)
+    generator = run.generator()
     links = [common.link(run)] * len(run.topology.links)
     simulator = converged(run.topology, run.text("routing"), links)
     pairs = some_pairs(run.topology.servers, MOST_PINGED, generator)
@@ -71,7 +71,7 @@ def simulated(run: Run) -> Result:
         row |= proxy_failover.of_hit(hit)
         row |= proxy_failover.pings(fail(simulator, run, hit), hit, survivors)
         row |= stream(simulator, run, hit, survivors)
-    return Result(figures=row)
+    return Result(row)
 
 
 def paths(simulator: Simulator, pairs: Sequence[Pair]) -> dict[Pair, Sequence[int]]:
@@ -209,7 +209,7 @@ def measure(run: Run) -> Result:
     """Measure connectivity without a failure, and outages and goodput with one."""
     if run.engine == "packet":
         return simulated(run)
-    generator = np.random.default_rng(run.seed)
+    generator = run.generator()
 
     def figures_of(net: RunningNetwork) -> Row:
         before = connectivity(net, generator)

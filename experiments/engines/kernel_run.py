@@ -73,7 +73,7 @@ def measured(
         figures = measure(network)
     report = fidelity.report
     return Result(
-        figures=figures,
+        figures,
         fidelity=report.verdict,
         circumstances={"fidelity_report": report.as_dict()},
     )
@@ -126,7 +126,7 @@ class FabricObservation:
     def result(self, figures: Mapping[str, Value], facts: Mapping[str, Any]) -> Result:
         """Return a result with `figures`, those of the order of packets, and further `facts`."""
         return Result(
-            figures={**figures, **order_figures(self)},
+            {**figures, **order_figures(self)},
             fidelity=self.report.verdict,
             circumstances={**self.facts(), **facts},
         )

@@ -24,6 +24,7 @@ from weft.daemons.routing.path_tables import (
     width_in_stretches,
 )
 from weft.experiments.engines import loops as loops
+from weft.experiments.engines.arrays import Ints
 from weft.experiments.engines.loops import Faults, Flags
 from weft.topologies.core.failures import draw
 from weft.topologies.recursive.ccrdn import FAMILY, RULES, Ccrdn
@@ -157,7 +158,7 @@ class Wiring:
         failed = draw(np.arange(len(a)), fraction=fraction, generator=rng)
         return Faults(self._down(a[failed], b[failed], level[failed]), NO_FAULTS.servers)
 
-    def server_faults(self, servers: NDArray[np.int64]) -> Faults:
+    def server_faults(self, servers: Ints) -> Faults:
         """Return dead `servers` with all their links."""
         a, b, level = self.links
         dead = np.zeros(self.servers, np.uint8)

@@ -10,15 +10,15 @@ from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
+from weft.experiments.engines.arrays import Ints
 from weft.testbed.traffic.flows import Flow
 from weft.topologies.core.grammar import integer, parse, unknown
 
 PACKET_BYTES = 1460  # of payload, in which the published distributions count
 
 
-def derangements(rng: Generator, hosts: int, count: int) -> NDArray[np.int64]:
+def derangements(rng: Generator, hosts: int, count: int) -> Ints:
     """Return random permutations of the hosts without fixed points, shape (count, hosts)."""
     own = np.arange(hosts)
     drawn = np.tile(own, (count, 1))
@@ -101,7 +101,7 @@ def all_to_all(hosts: int) -> list[tuple[int, int]]:
     return list(zip(src.tolist(), dst.tolist(), strict=True))
 
 
-def in_turn(hosts: int, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def in_turn(hosts: int, numbers: Ints) -> tuple[Ints, Ints]:
     """Return the sources and destinations of the pairs of all_to_all() with such numbers."""
     turn, src = np.divmod(numbers, hosts)
     return src, (src + turn + 1) % hosts
@@ -255,7 +255,7 @@ class Sizes(NamedTuple):
             sizes[0] * fraction[0] + (np.diff(fraction) * (sizes[1:] + sizes[:-1]) / 2).sum()
         )
 
-    def draw(self, rng: Generator, count: int) -> NDArray[np.int64]:
+    def draw(self, rng: Generator, count: int) -> Ints:
         """Return `count` sizes in bytes, at least 1 each."""
         return np.maximum(1, np.interp(rng.random(count), self.fraction, self.bytes_)).astype(
             np.int64

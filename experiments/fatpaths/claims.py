@@ -16,7 +16,6 @@ from weft.experiments.report.claims import (
     Query,
     Rule,
     Statement,
-    StatementKind,
     Sweep,
     Where,
     above,
@@ -26,18 +25,15 @@ from weft.experiments.report.claims import (
     between,
     within,
 )
-from weft.experiments.report.panels import number_of
 from weft.experiments.report.statistics import NORMAL_975
 from weft.experiments.runner.definition import Row
-from weft.experiments.runner.parameters import Scalar
 from weft.topologies.core.grammar import parse
 
-Scalars = dict[str, Scalar]
 SLIMFLY, FATTREE = "slimfly:q=5,p=4", "fattree:k=8,oversubscription=2"
 # Networks of the paper's size, about 10,000 hosts.
 SLIMFLY_10K, FATTREE_10K = "slimfly:q=19,p=14", "fattree:k=28,oversubscription=2"
-TCP: dict[str, Scalar] = {"mapping": "random"}
-NINE: dict[str, Scalar] = {
+TCP = {"mapping": "random"}
+NINE = {
     "scheme": "random",
     "layers": 9,
     "intensity": 1.0,
@@ -61,18 +57,18 @@ MORE_PATHS = {
 MORE_SEEDS = {DIRECT_10K[1]: 8, DIRECT_10K[3]: 10}
 SLIMFLY_80K = "slimfly:q=37,p=28"
 BOTH = ("linear", "random")
-RANDOM_LAYERS: Where = {"routing": "layers", "construction": "random"}
-IN_TREES: Where = {"routing": "layers", "construction": "intree"}
-MINIMAL: Where = {"routing": "ecmp", "construction": "random"}
-TREE: Where = {"routing": ("flowlets", "spray"), "construction": "random"}
+RANDOM_LAYERS = {"routing": "layers", "construction": "random"}
+IN_TREES = {"routing": "layers", "construction": "intree"}
+MINIMAL = {"routing": "ecmp", "construction": "random"}
+TREE = {"routing": ("flowlets", "spray"), "construction": "random"}
 RACK, RENO = "tcp:start=first", "tcp:start=first,recovery=reno"
-PAPER_TCP: Where = {"layers": 4, "seconds": 0.01}
-SKEWED: Where = {"mapping": "linear"}
-ECMP: Scalars = {"routing": "ecmp", "rho": 1.0}
-LETFLOWS: Scalars = {"routing": "flowlets", "rho": 1.0}
+PAPER_TCP = {"layers": 4, "seconds": 0.01}
+SKEWED = {"mapping": "linear"}
+ECMP = {"routing": "ecmp", "rho": 1.0}
+LETFLOWS = {"routing": "flowlets", "rho": 1.0}
 BASELINES = (("ECMP", ECMP), ("LetFlow", LETFLOWS))
-SPARSE: Scalars = {"routing": "layers", "rho": 0.6}
-DENSE: Scalars = {"routing": "layers", "rho": 1.0}
+SPARSE = {"routing": "layers", "rho": 0.6}
+DENSE = {"routing": "layers", "rho": 1.0}
 RHO = (0.4, 0.6, 0.8, 1.0)
 SIZES = (  # of Slim Fly and fat-tree
     (SLIMFLY, FATTREE),
@@ -80,12 +76,12 @@ SIZES = (  # of Slim Fly and fat-tree
     ("slimfly:q=11,p=9", "fattree:k=16,oversubscription=2"),
     (SLIMFLY_10K, FATTREE_10K),
 )
-FIRST: Where = {
+FIRST = {
     "topology": (SLIMFLY, "slimfly:q=7,p=6", "slimfly:q=11,p=9"),
     "mapping": "linear",
     "transport": "ndp:retransmissions=first",
 }
-BESIDE_HTSIM: Where = {
+BESIDE_HTSIM = {
     "topology": "fattree:k=4",
     "traffic": ("incast:senders=4", "incast:senders=15"),
     "transport": "ndp",
@@ -93,7 +89,7 @@ BESIDE_HTSIM: Where = {
     "rate_mbps": 10_000,
     "frame_bytes": 9064,  # payloads of 9,000 bytes, as htsim's
 }
-UNNOTICED: Where = {"topology": "slimfly:q=5,p=4", "failed_fraction": 0.02, "known_us": 0}
+UNNOTICED = {"topology": "slimfly:q=5,p=4", "failed_fraction": 0.02, "known_us": 0}
 SWEEPS = (
     Sweep("fatpaths_failover", {"clock": "virtual"}, 5),
     *(
@@ -264,14 +260,14 @@ NINE_COLLISIONS = Statement(
     "section IV-A, figure 4",
     "For D=1, at least nine collisions occur for more than 1% of router pairs, even in mild "
     "traffic patterns.",
-    StatementKind.NUMBER,
+    "number",
     COLLISIONS,
 )
 THREE_COLLISIONS = Statement(
     "section IV-A, figure 4",
     "For D>1, the number of collisions is at most three in most cases …. Importantly, this holds "
     "for the adversarial 4× oversubscribed patterns",
-    StatementKind.LAW,
+    "law",
     COLLISIONS,
 )
 ONE_MINIMAL = Statement(
@@ -279,80 +275,80 @@ ONE_MINIMAL = Statement(
     "In DF and SF, most routers are connected with one minimal path. In XP, more than 30% of "
     "routers are connected with one minimal path. Only in HX, most router pairs have two minimal "
     "paths.",
-    StatementKind.NUMBER,
+    "number",
     MOST_PAIRS,
 )
 FEW_UNIQUE = Statement(
     "section IV-C1, figure 6",
     "FT3 and HX show the highest diversity, with very few unique minimal paths, while the matching "
     "JFs have lower diversities.",
-    StatementKind.ORDER,
+    "order",
     MOST_PAIRS,
 )
 LARGE_FRACTIONS = Statement(
     "section IV-C1, figure 6",
     "In JF, … pairs of routers with one shortest part in-between still form large fractions.",
-    StatementKind.LAW,
+    "law",
     MOST_PAIRS,
 )
 HIGHER_THAN_JF = Statement(
     "section IV-C2, table IV",
     "In general, all deterministic topologies provide higher disjoint path diversity than their "
     "corresponding JFs",
-    StatementKind.ORDER,
+    "order",
     DRAWN_PAIRS,
 )
 NEGLIGIBLE = Statement(
     "section IV-C3, table IV",
     "All topologies except for DF achieve negligible PI for d'=4, but the diameter-2 topologies do "
     "experience PI at d'=3.",
-    StatementKind.LAW,
+    "law",
     DRAWN_PAIRS,
 )
 LOWEST_PI = Statement(
     "section IV-C3, table IV",
     "SF shows the lowest PI in general",
-    StatementKind.ORDER,
+    "order",
     DRAWN_PAIRS,
 )
 JF_TAILS = Statement(
     "section IV-C3, table IV",
     "In general, random JFs have higher average PI but less PI in tails.",
-    StatementKind.ORDER,
+    "order",
     DRAWN_PAIRS,
 )
 TABLE = Statement(
     "section IV-C, table IV",
     "Counts of disjoint non-minimal paths CDP … and path interference PI … at distance d'",
-    StatementKind.NUMBER,
+    "number",
     "fractions of k', random pairs of routers",
 )
 ALMOST_MINIMAL = Statement(
     "section IV-C2, figure 7",
     "Considered topologies provide three disjoint “almost”-minimal (one hop longer) paths per "
     "router pair.",
-    StatementKind.LAW,
+    "law",
     DRAWN_PAIRS,
 )
 CLASSES = Statement(
     "section IV-C2, figure 7",
     "for HX, router pairs can clearly be separated into classes sharing zero, one, or two "
     "coordinate values",
-    StatementKind.LAW,
+    "law",
     DRAWN_PAIRS,
 )
 GAUSSIAN = Statement(
     "section IV-C3, figure 8",
     "we sample router pairs u.a.r. and derive full path interference distributions; they all "
     "follow the Gaussian distribution.",
-    StatementKind.LAW,
+    "law",
     DRAWN_PAIRS,
 )
 TWO_AND_THREE = Statement(
     "section VII-C, figure 16",
     "For the HyperX topologies, which provide two and three disjoint minimal paths for most router "
     "pairs, a different effect can be observed",
-    StatementKind.LAW,
+    "law",
     "about 10,000 hosts",
 )
 OVER_SPAIN = Statement(
@@ -360,39 +356,39 @@ OVER_SPAIN = Statement(
     "This pattern … uses maximum weighted matchings …, with both elephant and small flows. … SPAIN "
     "… delivers more performance on fat trees. … The layered routing that minimizes path "
     "interference generally outperforms SPAIN on other networks",
-    StatementKind.ORDER,
+    "order",
     WORST_CASE,
 )
 OVER_OTHERS = Statement(
     "section VI, figure 9",
     "layered routing in FatPaths enables higher throughput than SPAIN …, PAST …, and k-shortest "
     "paths",
-    StatementKind.ORDER,
+    "order",
     WORST_CASE,
 )
 OVER_RANDOM = Statement(
     "section VI-C, figure 9",
     "our heuristic that minimizes path overlap outperforms a simple random edge picking",
-    StatementKind.ORDER,
+    "order",
     WORST_CASE,
 )
 COST = Statement(
     "section VII-A, figure 10",
     "To achieve similar costs and N we use 2× oversubscribed fat trees.",
-    StatementKind.LAW,
+    "law",
     "about 10,000 hosts, prices in an image",
 )
 ABSTRACT = Statement(
     "abstract, figure 2",
     "Our design enables recent low-diameter topologies to outperform powerful Clos designs, "
     "achieving 15% higher net throughput at 2× lower latency for comparable cost.",
-    StatementKind.NUMBER,
+    "number",
     "SF and XP by section I; neither the fat-tree's scheme nor the statistic is named",
 )
 OUTPERFORM = Statement(
     "section VII-B1, figures 2 and 11",
     "In each case, low-diameter topologies outperform similar-cost fat trees",
-    StatementKind.ORDER,
+    "order",
     "SF, DF, XP, HX and JF of about 10,000 hosts, sizes of flows from 32 KiB to 2 MiB, λ = 300",
 )
 UP_TO = Statement(
@@ -400,216 +396,216 @@ UP_TO = Statement(
     "In each case, low-diameter topologies outperform similar-cost fat trees, with up to 2× and 4× "
     "improvement in throughput for non-randomized and randomized workload, respectively. Both … "
     "use similar load balancing based on flowlet switching",
-    StatementKind.UP_TO,
+    "up to",
     "SF, DF, XP, HX and JF of about 10,000 hosts, sizes of flows from 32 KiB to 2 MiB, λ = 300",
 )
 THIRTY = Statement(
     "section VII-B2, figure 11",
     "Non-minimal balanced routing over FatPaths layers, in each low-diameter topology, leads to an "
     "up to 30× FCT improvement over minimal routing",
-    StatementKind.UP_TO,
+    "up to",
     "about 10,000 hosts, skewed workload, λ = 300",
 )
 MINIMAL_LOSES = Statement(
     "section VII-E, figure 11",
     "fat trees with NDP outperform low-diameter networks that do not use multipathing based on "
     "non-minimal paths",
-    StatementKind.ORDER,
+    "order",
     "about 10,000 hosts, skewed workload",
 )
 RANDOMIZATION = Statement(
     "section VII-E, figures 2 and 11",
     "randomization increases throughput by ≈2×",
-    StatementKind.NUMBER,
+    "number",
     "about 10,000 hosts",
 )
 THREE_PATHS = Statement(
     "section VII-B3, figure 12",
     "Nine layers (one complete and eight sparsified) suffice for three disjoint paths per router "
     "pair, resolving most collisions for SF and DF",
-    StatementKind.LAW,
+    "law",
     "about 10,000 hosts",
 )
 DENSER = Statement(
     "section VII-B3, figure 12",
     "when more layers can be used, a higher ρ is better (cf. FCT for n=64)",
-    StatementKind.ORDER,
+    "order",
     "about 10,000 hosts, flows of 1 MiB, no workload named",
 )
 HX_EXCEPTION = Statement(
     "section VII-B2, figure 11",
     "The exception is HyperX, due to its higher minimal path diversity",
-    StatementKind.ORDER,
+    "order",
     "about 10,000 hosts, skewed workload, λ = 300",
 )
 BOUNDED = Statement(
     "section VII-B4, figure 13",
     "latency and tail FCTs remain tightly bounded",
-    StatementKind.LAW,
+    "law",
     "SF, DF and JF of about 80,000 hosts",
 )
 WORST_TAIL = Statement(
     "section VII-B4, figure 13",
     "The comparatively bad tail performance of DF is due to path overlap on the global links",
-    StatementKind.ORDER,
+    "order",
     "SF, DF and JF of about 80,000 hosts",
 )
 LARGE = Statement(
     "section VII-B4, figure 13",
     "A slight mean throughput decrease compared to the smaller instances is noticeable",
-    StatementKind.ORDER,
+    "order",
     "SF, DF and JF of about 80,000 hosts",
 )
 MILLION = Statement(
     "section VII-B4, figure 13",
     "Flows on SF tend to finish later that on SF-JF.",
-    StatementKind.ORDER,
+    "order",
     "about 1,000,000 hosts",
 )
 SOME_FLOWS = Statement(
     "section VII-C, figure 14",
     "Some flows on SF finish more than 2.5× faster with FatPaths than ECMP or LetFlow.",
-    StatementKind.UP_TO,
+    "up to",
     "SF of about 10,000 hosts, TCP of INET, n = 4, rho = 0.6, λ = 200",
 )
 LETFLOW = Statement(
     "section VII-C, figure 14",
     "LetFlow improves tail and short flow FCTs at the cost of long flow throughput, compared to "
     "ECMP.",
-    StatementKind.ORDER,
+    "order",
     "about 10,000 hosts, TCP of INET, λ = 200",
 )
 LARGE_GAINS = Statement(
     "section VII-C, figure 14",
     "with non-minimal routing, we observe large improvements in the tail FCT as well as mean "
     "throughput in DF and SF",
-    StatementKind.ORDER,
+    "order",
     "about 10,000 hosts, TCP of INET, n = 4, rho = 0.6, λ = 200",
 )
 UNAFFECTED = Statement(
     "section VII-C, figure 14",
     "Short-flow FCTs are dominated by TCP flow control effects, which are mostly unaffected by "
     "routing changes.",
-    StatementKind.LAW,
+    "law",
     "about 10,000 hosts, TCP of INET, n = 4, λ = 200",
 )
 JF_BENEFITS = Statement(
     "section VII-C, figure 14",
     "JFs, which provide some minimal-path diversity, can also benefit from non-minimal routing in "
     "tail and short flow FCT. However, there is a cost in long flow throughput",
-    StatementKind.ORDER,
+    "order",
     "about 10,000 hosts, TCP of INET, n = 4, λ = 200",
 )
 INEFFECTIVE = Statement(
     "section VII-C, figure 14",
     "Both are ineffective on SF and DF which have little minimal-path diversity.",
-    StatementKind.LAW,
+    "law",
     "about 10,000 hosts, TCP of INET, λ = 200",
 )
 ADAPTIVITY = Statement(
     "section VII-C, figure 14",
     "On other topologies, even with minimal paths (ρ=1), FatPaths adaptivity outperforms ECMP and "
     "LetFlow.",
-    StatementKind.ORDER,
+    "order",
     "about 10,000 hosts, TCP of INET, n = 4, λ = 200",
 )
 HIGHER_RHO = Statement(
     "section VII-C, figure 16",
     "for large flows (1MiB), with n=4, the higher ρ is, the faster flows finish",
-    StatementKind.ORDER,
+    "order",
     "about 10,000 hosts, flows of 1 MiB, TCP of INET, n = 4, λ = 200",
 )
 NO_THROUGHPUT = Statement(
     "section VII-C, figure 16",
     "small improvements on tail FCT are seen in all topologies, but there are no throughput "
     "improvements on networks with higher minimal-path diversity",
-    StatementKind.LAW,
+    "law",
     "about 10,000 hosts, flows of 1 MiB, TCP of INET, n = 4",
 )
 PAST_SCHEMES = Statement(
     "section VII-D",
     "simple past routing schemes make low-diameter topologies worse (≈2× and more in FCT) than "
     "recent fat tree designs",
-    StatementKind.NUMBER,
+    "number",
     "networks and schemes in the extended report",
 )
 CONFIGURATIONS = Statement(
     "section VII-E, figure 12",
     "Differences (in FCT) across layer configurations are up to 4×; increasing both n and ρ "
     "maximizes performance.",
-    StatementKind.UP_TO,
+    "up to",
     "about 10,000 hosts; which of two transports is not said",
 )
 NOT_PURIFIED = Statement(
     "section VII-E, figure 14",
     "in the comparison of FatPaths with and without Purified Transport, performance with no "
     "Purified Transport is always significantly worse",
-    StatementKind.ORDER,
+    "order",
     "about 10,000 hosts",
 )
 SHORTEST_ONLY = Statement(
     "section VII-E, figure 14",
     "the impact of using only the shortest paths in FatPaths (…, baseline “ρ=1”); it is almost "
     "always disadvantageous",
-    StatementKind.ORDER,
+    "order",
     "about 10,000 hosts, TCP of INET, n = 4, λ = 200",
 )
 QUEUING_MODEL = Statement(
     "section VII-C, figure 15",
     "FatPaths on TCP with non-minimal routing approaches predictions from a simple queuing model "
     "(model details omitted due to space constrains)",
-    StatementKind.LAW,
+    "law",
     "SF of about 10,000 hosts, flows of 1 MiB",
 )
 LONG_TAIL = Statement(
     "section VII-C, figure 15",
     "ECMP has a long tail of colliding flows.",
-    StatementKind.LAW,
+    "law",
     "SF of about 10,000 hosts, flows of 1 MiB",
 )
 TAIL_FCT = Statement(
     "section VII-C, figure 16",
     "The largest impact of non-minimal routing is for DF and SF, with a 2× improvement in tail FCT",
-    StatementKind.NUMBER,
+    "number",
     "about 10,000 hosts, flows of 1 MiB, 99th percentile, TCP of INET, n = 4",
 )
 TIMEOUTS = Statement(
     "appendix D-C",
     "In the usual workload model considered in this work, packet loss rates are low enough that "
     "the RTO does not have any measurable impact, as long as the timeouts are not very high",
-    StatementKind.LAW,
+    "law",
     "about 10,000 hosts, TCP of INET, least timeout of 200 µs",
 )
 STENCIL = Statement(
     "section VII-C, figure 17",
     "more than 2.5× and nearly 2× faster completion times on SF and XP, for flows of the sizes of "
     "200K and 2M bytes, respectively",
-    StatementKind.NUMBER,
+    "number",
     "about 10,000 hosts, stencil with a barrier, TCP of INET, over ECMP",
 )
 CABLES = Statement(
     "appendix D-1, figure 19",
     "higher-diameter networks such as DF require more cables",
-    StatementKind.ORDER,
+    "order",
     "cables for each host, radix up to 64",
 )
 CROSSBAR = Statement(
     "appendix D-A, figure 20",
     "the per-flow throughput decreases beyond λ=250, which is a sign of network saturation",
-    StatementKind.LAW,
+    "law",
     "TCP in OMNeT++ on a crossbar of 60 hosts, flows of 2 MB",
 )
 NOT_NOTICEABLE = Statement(
     "appendix D-B, figure 21",
     "At λ=100,200 the oversubscription is not noticeable (similar long-flow behavior for crossbar "
     "and fat tree)",
-    StatementKind.LAW,
+    "law",
     "NDP, crossbar and oversubscribed fat-tree",
 )
 BEYOND_TWICE = Statement(
     "appendix D-B, figure 21",
     "at higher λ, the FCTs increase beyond the 2× expected from the oversubscription",
-    StatementKind.LAW,
+    "law",
     "NDP, crossbar and oversubscribed fat-tree, λ above 300",
 )
 BY_RECOVERY = "With Linux' recovery and the randomized workload"
@@ -631,7 +627,7 @@ NEAREST = f"{OF_A_MEBIBYTE}, the size nearest to 1 MiB"
 
 def colliding(topologies: tuple[str, ...], patterns: tuple[str, ...], column: str) -> Query:
     """Return the largest share of pairs of routers over networks and patterns."""
-    where: Where = {"topology": topologies, "pattern": patterns}
+    where = {"topology": topologies, "pattern": patterns}
     return Query("collisions", where, column, form=Form.PERCENT, statistic=max)
 
 
@@ -640,8 +636,8 @@ def diversity(
 ) -> Query:
     """Return a figure of networks of table IV in per cent, or by that of another one."""
     labels = (label,) if isinstance(label, str) else label
-    where: Where = {"topology": tuple(map(labelled, labels)), "hops": hops}
-    over: dict[str, Scalar] = {"topology": labelled(other)} if other else {}
+    where = {"topology": tuple(map(labelled, labels)), "hops": hops}
+    over = {"topology": labelled(other)} if other else {}
     form = Form.VALUE if other else Form.PERCENT
     error = of_draws if column.endswith("_mean_fraction") else None
     return Query("diversity", where, column, over, form, error=error, **more)
@@ -649,7 +645,7 @@ def diversity(
 
 def of_draws(row: Row, column: str) -> float:
     """Return the standard error of a mean over drawn pairs of routers, of which rows have 1.96."""
-    return number_of(row, column.replace("_mean_", "_mean_error_")) / NORMAL_975
+    return float(row[column.replace("_mean_", "_mean_error_")] / NORMAL_975)
 
 
 def labelled(label: str) -> str:
@@ -670,7 +666,7 @@ def around(paper: float, margin: float) -> Rule:
 def gaussian(name: str) -> Claim:
     """Return how far the tail of a network's interference lies, in half widths of its mean."""
     column, by = "interference_tail_fraction", "interference_mean_error_fraction"
-    where: Where = {"topology": labelled(name), "hops": 0}
+    where = {"topology": labelled(name), "hops": 0}
     center = Query("diversity", where, "interference_mean_fraction", by=by)
     paper, like = (
         "{} % and {} %".format(*TABLE_IV[labelled(key)].interference)
@@ -901,7 +897,7 @@ def worst_case(topology: str, scheme: str, other: str, mice: float) -> Query:
         other: layers to divide by.
         mice: share of the senders that have small flows.
     """
-    where: Where = {"topology": topology, "scheme": scheme, "intensity": 0.55, "mice": mice}
+    where = {"topology": topology, "scheme": scheme, "intensity": 0.55, "mice": mice}
     if mice:
         where = {**where, "bound": "none"}
     return Query("layered_throughput", where, "throughput", {"scheme": other})
@@ -972,15 +968,9 @@ LAYERS = (
 
 def flows(topology: Any, mapping: str, column: str, tree: str = "flowlets", **more: Any) -> Query:
     """Return a figure of flows over layers by that on the fat-tree of equal cost."""
-    where: Where = {"topology": topology, "mapping": mapping, **RANDOM_LAYERS}
-    over: dict[str, Scalar] = {"topology": FATTREE_10K, "routing": tree}
+    where = {"topology": topology, "mapping": mapping, **RANDOM_LAYERS}
+    over = {"topology": FATTREE_10K, "routing": tree}
     return Query("fatpaths_vs_fattree", where, column, over, **more)
-
-
-def over_minimal(column: str, **more: Any) -> Query:
-    """Return a figure of flows on Slim Fly over shortest paths by that over layers."""
-    where: Where = {"topology": SLIMFLY_10K, "mapping": "linear", **MINIMAL}
-    return Query("fatpaths_vs_fattree", where, column, {"routing": "layers"}, **more)
 
 
 def three_disjoint(topology: str, rho: float) -> Query:
@@ -990,7 +980,7 @@ def three_disjoint(topology: str, rho: float) -> Query:
     return Query("layered_throughput", where, column, form=Form.PERCENT, seeds=seeds)
 
 
-def mebibyte_flows(where: Where, over: dict[str, Scalar]) -> Query:
+def mebibyte_flows(where: Where, over: Where) -> Query:
     """Return the time of flows of about 1 MiB on Slim Fly by that over other layers."""
     where = {"topology": SLIMFLY_10K, **where}
     bins = (MEBIBYTE, MEBIBYTE, 1)
@@ -1051,7 +1041,14 @@ HPC = (
         "time of flows over shortest paths by that over layers, SF, q = 19, maximum over sizes",
         THIRTY,
         "up to 30",
-        over_minimal("step_mean_ms", statistic=max, entries=True),
+        Query(
+            "fatpaths_vs_fattree",
+            {"topology": SLIMFLY_10K, "mapping": "linear", **MINIMAL},
+            "step_mean_ms",
+            {"routing": "layers"},
+            statistic=max,
+            entries=True,
+        ),
         ours=TEN_MS + OF_SF,
         apart="Minimal links are offered more than they carry, so the ratio grows with the length "
         "of the run, which the paper does not print.",
@@ -1168,7 +1165,7 @@ HPC = (
 
 
 def tcp(
-    topology: str | tuple[str, ...], column: str, where: Scalars, over: Scalars, **more: Any
+    topology: str | tuple[str, ...], column: str, where: Where, over: Where, **more: Any
 ) -> Query:
     """Return a figure of Reno's flows on networks of 10,000 hosts by that of another cell.
 
@@ -1179,15 +1176,13 @@ def tcp(
         over: routing and density to divide by.
         more: of Query.
     """
-    cells: Where = {"topology": topology, "transport": RENO, **PAPER_TCP, **where}
+    cells = {"topology": topology, "transport": RENO, **PAPER_TCP, **where}
     by_density = where["routing"] == over.get("routing") == "layers"
     seeds = MORE_SEEDS.get(str(topology), 5) if by_density else 5
     return Query("fatpaths_tcp", cells, column, over, seeds=seeds, **more)
 
 
-def mebibyte_tcp(
-    topology: str | tuple[str, ...], column: str, where: Scalars, over: Scalars
-) -> Query:
+def mebibyte_tcp(topology: str | tuple[str, ...], column: str, where: Where, over: Where) -> Query:
     """Return a figure of tcp() of flows of about 1 MiB."""
     return tcp(topology, column, where, over, bins=(MEBIBYTE, MEBIBYTE, 1))
 

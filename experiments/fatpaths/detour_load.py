@@ -14,11 +14,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from weft.daemons.core import registry
 from weft.daemons.transport.endpoint import Parameters
 from weft.experiments.engines import common_parameters as common
+from weft.experiments.engines.arrays import Ints
 from weft.experiments.report.panels import Curves
 from weft.experiments.runner.definition import Experiment, Result, Run
 from weft.experiments.runner.parameters import Integer, Number, Word
@@ -36,15 +36,15 @@ ENDLESS_BYTES, NEVER_NS = (1 << 32) - 1, 1 << 49  # of a queue; of a retransmiss
 class Injection(NamedTuple):
     """Packets in order of time: slot, source and destination of each."""
 
-    slot: NDArray[np.int64]
-    src: NDArray[np.int64]
-    dst: NDArray[np.int64]
+    slot: Ints
+    src: Ints
+    dst: Ints
 
 
 def injection(run: Run) -> Injection:
     """Return the packets of `run`, the same for every scheme."""
     topology = run.topology
-    generator = np.random.default_rng(run.seed)
+    generator = run.generator()
     shape = 2 * run.integer("slots"), topology.servers
     slot, src = np.nonzero(generator.random(shape) < run.number("load_fraction"))
     if run.text("traffic") == "uniform":
@@ -66,9 +66,9 @@ def group_size(topology: Topology) -> int:
 class PacketArrivals(NamedTuple):
     """Packets that arrived, in order of time: number, time, and time since they were sent."""
 
-    number: NDArray[np.int64]
-    at_ns: NDArray[np.int64]
-    latency_ns: NDArray[np.int64]
+    number: Ints
+    at_ns: Ints
+    latency_ns: Ints
 
 
 def network_of(run: Run) -> PacketNetwork:
@@ -84,7 +84,7 @@ def network_of(run: Run) -> PacketNetwork:
 def arrivals(run: Run, packets: Injection) -> PacketArrivals:
     """Return what becomes of `packets` during twice as many slots as are counted."""
     network = network_of(run)
-    phase = np.random.default_rng([run.seed, 1]).random(run.topology.servers)
+    phase = run.generator(1).random(run.topology.servers)
     begin_ns = ((packets.slot + phase[packets.src]) * SLOT_NS).astype(np.int64)
     rows = zip(begin_ns.tolist(), packets.src.tolist(), packets.dst.tolist(), strict=True)
     for packet, (at_ns, src, dst) in enumerate(rows):
@@ -103,11 +103,11 @@ def measure(run: Run) -> Result:
     of_host = np.bincount(packets.src[arrived.number[counted]], minlength=hosts)
     latency_ns = arrived.latency_ns[counted]
     return Result(
-        figures={
-            "offered_fraction": float((packets.slot >= slots).sum() / slots / hosts),
-            "accepted_fraction": float(counted.sum() / slots / hosts),
-            "least_accepted_fraction": float(of_host.min() / slots),
-            "latency_slots": float(latency_ns.mean() / SLOT_NS) if len(latency_ns) else None,
+        {
+            "offered_fraction": (packets.slot >= slots).sum() / slots / hosts,
+            "accepted_fraction": counted.sum() / slots / hosts,
+            "least_accepted_fraction": of_host.min() / slots,
+            "latency_slots": latency_ns.mean() / SLOT_NS if len(latency_ns) else None,
         }
     )
 

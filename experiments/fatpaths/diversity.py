@@ -14,14 +14,14 @@ needed, since with D > 1 nearly no pair has more than three flows.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from weft.experiments.engines.arrays import Ints
 from weft.experiments.engines.workloads import mapped, pairs
 from weft.experiments.fatpaths import router_graph
 from weft.experiments.fatpaths.router_graph import RouterGraph, collisions
 from weft.experiments.fatpaths.table_iv import NETWORK, TABLE_IV, label, looks
-from weft.experiments.report.panels import Bars, Curves, Stack, exploded, number_of, varied
-from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
+from weft.experiments.report.panels import Bars, Curves, Stack, exploded, varied
+from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
 from weft.experiments.runner.parameters import Integer, Spec
 
 LEAST_SHARE = 1e-4  # drawn; a sample of some thousand shows no less
@@ -32,11 +32,11 @@ def measure(run: Run) -> Result:
     graph = RouterGraph.of(run.topology)
     paper = TABLE_IV.get(run.text("topology"))
     hops = run.integer("hops") or (paper.hops if paper else graph.diameter + 1)
-    rng = np.random.default_rng(run.seed)
+    rng = run.generator()
     pairs = router_graph.random_pairs(graph, run.integer("pairs"), rng)
     fours = router_graph.random_fours(graph, run.integer("fours"), rng)
     return Result(
-        figures={
+        {
             "used_hops": hops,
             "radix": graph.network_radix,
             **shortest_paths(graph),
@@ -54,7 +54,7 @@ def shortest_paths(graph: RouterGraph) -> Row:
     different = ~np.eye(len(graph.endpoints), dtype=bool)
     return {
         "shortest_length_shares": shares(graph.distance[among][different].astype(np.int64)),
-        "one_shortest_fraction": float((graph.path_count[among][different] == 1).mean()),
+        "one_shortest_fraction": (graph.path_count[among][different] == 1).mean(),
     }
 
 
@@ -77,7 +77,7 @@ def printed(cdp: tuple[int, int], interference: tuple[int, int]) -> Row:
     }
 
 
-def shares(values: NDArray[np.int64]) -> list[float]:
+def shares(values: Ints) -> list[float]:
     """Return the share of `values` that are 0, 1, 2, ..."""
     fractions: list[float] = (np.bincount(values) / len(values)).tolist()
     return fractions
@@ -85,7 +85,7 @@ def shares(values: NDArray[np.int64]) -> list[float]:
 
 def figure_6(table: Table) -> Table:
     """Return a row for each network and number of links or paths, from 1."""
-    rows = {str(row["topology"]): row for row in table}
+    rows = {row["topology"]: row for row in table}
     lists = ("shortest_length_shares", "minimal_disjoint_shares")
     return [row for row in exploded(list(rows.values()), lists, "count") if row["count"]]
 
@@ -96,9 +96,9 @@ def figures_7_and_8(table: Table) -> Table:
     rows = [
         {
             **{key: drawn(row[key]) for key in ("cdp_shares", "interference_shares")},
-            "percent_of_radix": 100 * number_of(row, "paths") / number_of(row, "radix"),
-            "network": label(str(row["topology"])).removesuffix("-JF"),
-            "kind": "Jellyfish" if "jellyfish" in str(row["topology"]) else "network",
+            "percent_of_radix": 100 * row["paths"] / row["radix"],
+            "network": label(row["topology"]).removesuffix("-JF"),
+            "kind": "Jellyfish" if "jellyfish" in row["topology"] else "network",
             "hops": f"l = {row['used_hops']}",
         }
         for row in exploded(several, ("cdp_shares", "interference_shares"), "paths")
@@ -107,9 +107,9 @@ def figures_7_and_8(table: Table) -> Table:
     return sorted(rows, key=lambda row: (row["kind"] == "Jellyfish", row["hops"]))
 
 
-def drawn(share: Value) -> Value:
+def drawn(share: float | None) -> float | None:
     """Return `share`, or None if it is too small to be drawn."""
-    return share if share is not None and float(str(share)) >= LEAST_SHARE else None
+    return share if share is not None and share >= LEAST_SHARE else None
 
 
 BARS = {
@@ -211,8 +211,8 @@ def check_pattern(text: str) -> None:
 
 def measure_collisions(run: Run) -> Result:
     """Return the share of ordered pairs of routers with 0, 1, 2, ... flows."""
-    topology, rng = run.topology, np.random.default_rng(run.seed)
-    links = topology.links[topology.level == 0]
+    topology, rng = run.topology, run.generator()
+    links = topology.host_links
     router_of = np.empty(topology.servers, dtype=np.int64)
     router_of[links[:, 0]] = links[:, 2] - topology.servers
     router_of = np.unique(router_of, return_inverse=True)[1]
@@ -222,11 +222,11 @@ def measure_collisions(run: Run) -> Result:
     counts = collisions(flows, router_of)
     share = counts / counts.sum()
     return Result(
-        figures={
+        {
             "hosts": topology.servers,
             "flow_shares": share.tolist(),
-            "over_three_fraction": float(share[4:].sum()),
-            "nine_or_more_fraction": float(share[9:].sum()),
+            "over_three_fraction": share[4:].sum(),
+            "nine_or_more_fraction": share[9:].sum(),
             "most_flows": len(share) - 1,
         }
     )

@@ -27,7 +27,6 @@ from weft.experiments.runner.definition import Result, Run
 from weft.experiments.runner.parameters import Integer, Word, swept
 from weft.topologies.core import failures
 
-FCT_AXES = FCT.axes
 LINUX = replace(
     FCT,
     name="fatpaths_failover",
@@ -35,12 +34,14 @@ LINUX = replace(
     "silently, beside ECMP?",
     source="FatPaths, section V-G",
     axes={
-        **FCT_AXES,
-        "topology": FCT_AXES["topology"].over("slimfly:q=5,p=2"),
-        "scheme": FCT_AXES["scheme"].over("ecmp", RANDOM),
-        "mapping": FCT_AXES["mapping"].over("linear"),
-        "pattern": FCT_AXES["pattern"].over("permutation"),
-        "seconds": FCT_AXES["seconds"].over(0.3),
+        **swept(
+            FCT.axes,
+            topology=["slimfly:q=5,p=2"],
+            scheme=["ecmp", RANDOM],
+            mapping=["linear"],
+            pattern=["permutation"],
+            seconds=[0.3],
+        ),
         "failed_fraction": common.FAILED_FRACTION.over(0.05),
         "failure": Word(
             meaning="how links fail: not at all, with their carriers, or losing packets silently",
@@ -80,7 +81,6 @@ def is_compared(run: Run) -> bool:
     return has_choice and (run.number("failed_fraction") > 0 or not run.integer("known_us"))
 
 
-AXES = FEEDBACK.axes
 PACKETS = replace(
     FEEDBACK,
     name="ndp_failover",
@@ -89,7 +89,7 @@ PACKETS = replace(
     engines=("packet",),
     axes={
         **swept(
-            AXES,
+            FEEDBACK.axes,
             topology=["slimfly:q=5,p=4", "slimfly:q=7,p=6"],
             routing=["ecmp", "layers"],
             transport=["ndp", "ndp:choice=reps", "ndp:choice=scout"],

@@ -25,6 +25,7 @@ from weft.experiments.fatpaths.layered_network import AXES, PAPERS_LINKS, SETTIN
 from weft.experiments.report import style
 from weft.experiments.report.panels import Bars, Curves, Stack, relative
 from weft.experiments.runner.definition import Experiment, Result, Run, Value
+from weft.experiments.runner.parameters import swept
 from weft.testbed.traffic.flows import FlowResults
 
 GRACE_S = 15.0  # after the last arrival, for flows to end
@@ -41,7 +42,7 @@ def measure(run: Run) -> Result:
     fraction, seconds = run.number("size_fraction"), run.number("seconds")
     with layered_network.brought_up(run) as network:
         flows = flow_times.arrivals(
-            np.random.default_rng([run.seed, 1]),
+            run.generator(1),
             layered_network.pairs_of(run, network.topology.servers),
             flow_times.steps(fraction),
             load_fraction=run.number("load_fraction"),
@@ -116,9 +117,11 @@ EXPERIMENT = Experiment(
     source="FatPaths, figures 11, 14, 15 and 16",
     engines=("kernel",),
     axes={
-        **AXES,
-        "scheme": AXES["scheme"].over("ecmp", "letflow:gap_us=500", PAPERS, RANDOM, IN_TREES),
-        **PAPERS_LINKS,
+        **swept(
+            AXES,
+            scheme=["ecmp", "letflow:gap_us=500", PAPERS, RANDOM, IN_TREES],
+            **PAPERS_LINKS,
+        ),
         "load_fraction": common.LOAD_FRACTION.over(0.2),
         "size_fraction": flow_times.SIZE_FRACTION.over(1.0),
         "seconds": common.PART_OF_SECONDS.over(0.2),

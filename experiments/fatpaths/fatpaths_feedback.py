@@ -23,7 +23,7 @@ from weft.experiments.fatpaths import flow_times, transports
 from weft.experiments.fatpaths.fatpaths_vs_fattree import EXPERIMENT as VS_FATTREE
 from weft.experiments.fatpaths.flow_times import ENDED_COLUMNS
 from weft.experiments.fatpaths.transports import TRANSPORT_COLUMNS, Carriage
-from weft.experiments.report.panels import Bars, number_of
+from weft.experiments.report.panels import Bars
 from weft.experiments.runner.definition import Result, Run, Table
 from weft.experiments.runner.parameters import Integer, Word, swept
 from weft.testbed.packets.transport import transport
@@ -44,8 +44,8 @@ def with_choices(table: Table) -> Table:
             **row,
             "rule": "minimal paths"
             if row["routing"] == "ecmp"
-            else CHOICES[transport(str(row["transport"])).choice],
-            "failed": f"{100 * number_of(row, 'failed_fraction'):g} % of links",
+            else CHOICES[transport(row["transport"]).choice],
+            "failed": f"{100 * row['failed_fraction']:g} % of links",
         }
         for row in table
     ]
@@ -94,7 +94,6 @@ def measure_carried(run: Run, how: Carriage) -> Result:
     )
 
 
-AXES = VS_FATTREE.axes
 PLOT = Bars(
     columns={
         "long_ended_mean_ms": "(a) long flows that ended (ms)",
@@ -116,7 +115,7 @@ EXPERIMENT = replace(
     source="REPS, EuroSys 2026; Spritz, 2026; on FatPaths' networks",
     axes={
         **swept(
-            AXES,
+            VS_FATTREE.axes,
             topology=["slimfly:q=5,p=4", "dragonfly:p=3,a=6,h=2,palm=0"],
             routing=["layers"],
             construction=["random"],

@@ -19,7 +19,7 @@ from weft.experiments.fatpaths.fatpaths_fct import IN_TREES, PAPERS, looks
 from weft.experiments.fatpaths.layered_network import AXES, PAPERS_LINKS, SETTING
 from weft.experiments.report.panels import Bars, relative
 from weft.experiments.runner.definition import Experiment, Result, Run, Value
-from weft.experiments.runner.parameters import Integer
+from weft.experiments.runner.parameters import Integer, swept
 from weft.testbed.traffic.flows import Flow, FlowResults
 
 PATIENCE_S = 60.0  # for a round
@@ -65,11 +65,13 @@ EXPERIMENT = Experiment(
     source="FatPaths, figure 17",
     engines=("kernel",),
     axes={
-        **AXES,
-        "scheme": AXES["scheme"].over("ecmp", PAPERS, IN_TREES),
-        **PAPERS_LINKS,
-        "pattern": AXES["pattern"].over("stencil:offset=42"),
-        "mapping": AXES["mapping"].over("linear"),
+        **swept(
+            AXES,
+            scheme=["ecmp", PAPERS, IN_TREES],
+            pattern=["stencil:offset=42"],
+            mapping=["linear"],
+            **PAPERS_LINKS,
+        ),
         "flow_bytes": Integer(
             meaning="size of the flow from a host to each neighbour",
             unit="bytes",

@@ -19,7 +19,6 @@ from weft.experiments.report.panels import (
     Curves,
     Stack,
     exploded,
-    number_of,
     relative,
     select,
     varied,
@@ -55,7 +54,7 @@ def marked(table: Table) -> Table:
         {
             **row,
             "way": WAYS.get(
-                str(row["routing"]),
+                row["routing"],
                 f"{row['layers']} {row['construction']} layers, rho = {row['rho']}",
             ),
         }
@@ -68,7 +67,7 @@ def longest(table: Table) -> Table:
     seconds: dict[tuple[Value, ...], float] = {}
     for row in table:
         key = tuple(row[name] for name in FACET)
-        seconds[key] = max(seconds.get(key, 0.0), number_of(row, "seconds"))
+        seconds[key] = max(seconds.get(key, 0.0), row["seconds"])
     return [
         row
         for row in marked(table)
@@ -85,7 +84,7 @@ def figure_14(table: Table) -> Table:
         {"routing": "ecmp"},
         (*SAME, "step_bytes"),
     )
-    return [{**row, "flow_megabytes": number_of(row, "step_bytes") / 1e6} for row in ratios]
+    return [{**row, "flow_megabytes": row["step_bytes"] / 1e6} for row in ratios]
 
 
 def figure_15(table: Table) -> Table:
@@ -139,7 +138,6 @@ HORIZONS = Curves(
     log=("seconds",),
     rows=horizons,
 )
-AXES = VS_FATTREE.axes
 EXPERIMENT = replace(
     VS_FATTREE,
     name="fatpaths_tcp",
@@ -147,7 +145,7 @@ EXPERIMENT = replace(
     "thousands of hosts?",
     source="FatPaths, figures 14 to 16",
     axes=swept(
-        AXES,
+        VS_FATTREE.axes,
         topology=["slimfly:q=5,p=4"],
         routing=["ecmp", "flowlets", "layers"],
         construction=["random"],

@@ -36,7 +36,7 @@ from weft.experiments.fatpaths.router_graph import RouterGraph
 from weft.experiments.fatpaths.table_iv import looks
 from weft.experiments.fatpaths.topology_cost import PRICES, of_a_host
 from weft.experiments.fatpaths.transports import TRANSPORT_COLUMNS, Carriage, Load
-from weft.experiments.report.panels import Bars, Curves, Stack, exploded, number_of, select, varied
+from weft.experiments.report.panels import Bars, Curves, Stack, exploded, select, varied
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
 from weft.experiments.runner.parameters import Integer, Number, Word
 from weft.testbed.packets import network as packets
@@ -75,7 +75,7 @@ def hosts_of_routers(topology: Topology) -> dict[int, list[int]]:
     """Return the hosts of each router; ValueError if one router has all."""
     hosts: dict[int, list[int]] = {}
     for host in range(topology.servers):
-        hosts.setdefault(topology.ports(host)[0][1], []).append(host)
+        hosts.setdefault(topology.edge(host), []).append(host)
     if len(hosts) == 1:
         raise ValueError(f"hosts send to those of another router, and {topology.spec} has one")
     return hosts
@@ -115,7 +115,7 @@ def worst(topology: Topology, rng: np.random.Generator) -> list[tuple[int, int]]
 
 def loads(run: Run, topology: Topology) -> list[Load]:
     """Return the flows of `run`, the same for every routing."""
-    rng = np.random.default_rng([run.seed, 2])
+    rng = run.generator(2)
     pairs = skewed(topology)
     if run.text("mapping") == "random":
         pairs = mapped(rng, topology.servers, pairs)
@@ -173,8 +173,8 @@ def throughput(fractions: Floats) -> dict[str, Value]:
     """Return mean and 1st percentile; None without flows."""
     flows = len(fractions)
     return {
-        "throughput_mean_fraction": float(fractions.mean()) if flows else None,
-        "throughput_p1_fraction": float(np.percentile(fractions, 1)) if flows else None,
+        "throughput_mean_fraction": fractions.mean() if flows else None,
+        "throughput_p1_fraction": np.percentile(fractions, 1) if flows else None,
     }
 
 
@@ -246,7 +246,7 @@ def family(row: Row) -> str:
 def way(row: Row) -> str:
     """Return how packets find their way, in words."""
     layers = "in-trees" if row["construction"] == "intree" else f"{row['construction']} layers"
-    return WAYS.get(str(row["routing"]), layers)
+    return WAYS.get(row["routing"], layers)
 
 
 def marked(table: Table) -> list[Row]:
@@ -254,7 +254,7 @@ def marked(table: Table) -> list[Row]:
     return [
         {
             **row,
-            "panel": PANELS[str(row["mapping"])],
+            "panel": PANELS[row["mapping"]],
             "way": way(row),
             "network": f"{table_iv.SHORT.get(family(row), family(row))}, {way(row)}",
         }
@@ -264,7 +264,7 @@ def marked(table: Table) -> list[Row]:
 
 def paper_size(table: Table) -> list[Row]:
     """Return the rows of networks of about the paper's size, or else of the largest."""
-    hosts = [int(str(row["hosts"])) for row in table]
+    hosts = [row["hosts"] for row in table]
     most = max((number for number in hosts if number <= MOST_PAPER_HOSTS), default=0)
     return [
         row
@@ -276,7 +276,7 @@ def paper_size(table: Table) -> list[Row]:
 def figures_2_and_11(table: Table) -> list[Row]:
     """Return the throughput of flows by size, in MB."""
     rows = exploded(paper_size(table), (*STEPS, "step_bytes"), "step")
-    return [{**row, "flow_megabytes": number_of(row, "step_bytes") / 1e6} for row in rows]
+    return [{**row, "flow_megabytes": row["step_bytes"] / 1e6} for row in rows]
 
 
 def sizes(table: Table) -> list[Row]:

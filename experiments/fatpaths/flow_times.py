@@ -11,7 +11,7 @@ from numpy.random import Generator
 from weft.experiments.engines.arrays import Floats, Ints
 from weft.experiments.engines.common_parameters import LAYERS, ORDER, UNFINISHED
 from weft.experiments.engines.workloads import SIZES
-from weft.experiments.report.panels import cumulative, exploded, number_of, valid_runs
+from weft.experiments.report.panels import cumulative, exploded, valid_runs
 from weft.experiments.runner.definition import Row, Table
 from weft.experiments.runner.parameters import Number, Word
 from weft.testbed.traffic.flows import Flow
@@ -104,8 +104,8 @@ def arrivals(
 def summary(name: str, ms: Floats) -> Row:
     """Return mean and 99th percentile of times; None if there is no such flow."""
     return {
-        f"{name}_mean_ms": float(ms.mean()) if len(ms) else None,
-        f"{name}_p99_ms": float(np.percentile(ms, 99)) if len(ms) else None,
+        f"{name}_mean_ms": ms.mean() if len(ms) else None,
+        f"{name}_p99_ms": np.percentile(ms, 99) if len(ms) else None,
     }
 
 
@@ -131,7 +131,7 @@ def long_and_short(sizes: Ints, ms: Floats, fraction: float) -> Row:
     return {
         **summary("long", ms[long]),
         **summary("short", ms[~long]),
-        "long_flows": int(long.sum()),
+        "long_flows": long.sum(),
     }
 
 
@@ -171,7 +171,7 @@ def long_times(table: Table, keys: Sequence[str]) -> list[Row]:
     rows = []
     for row in table:
         sizes, times = (np.array(row[key], float) for key in ("sizes_bytes", "times_ms"))
-        long = sizes >= LONG_BYTES * number_of(row, "size_fraction")
+        long = sizes >= LONG_BYTES * row["size_fraction"]
         rows.append({**row, "long_times_ms": times[long].tolist()})
     return cumulative(rows, "long_times_ms", keys)
 
@@ -182,8 +182,8 @@ def by_size(table: Table) -> Table:
         {
             **row,
             "throughput_fraction": 8
-            * number_of(row, "sizes_bytes")
-            / (1000 * number_of(row, "times_ms") * number_of(row, "rate_mbps")),
+            * row["sizes_bytes"]
+            / (1000 * row["times_ms"] * row["rate_mbps"]),
         }
         for row in exploded(table, ("sizes_bytes", "times_ms"), "flow")
     ]

@@ -76,7 +76,7 @@ def flows_of(run: Run, pairs: HostPairs) -> list[Flow]:
         return endless(pairs)
     return list(
         flow_times.arrivals(
-            np.random.default_rng([run.seed, 1]),
+            run.generator(1),
             pairs,
             flow_times.steps(SIZE_FRACTION),
             load_fraction=LOAD_FRACTION,
@@ -129,7 +129,7 @@ def channels(topology: Topology, tables: NDArray[np.int32], ends: Ints, layers: 
         last hop.
     """
     hosts, routers = topology.servers, tables.shape[1]
-    router_of = np.array([topology.ports(host)[0][1] - hosts for host in range(hosts)])
+    router_of = np.array([topology.edge(host) - hosts for host in range(hosts)])
     src, dst = router_of[ends.T]
     hops = [*(routers**2 + ends + [0, hosts]).T]
     while (src != dst).any():
@@ -253,9 +253,8 @@ EXPERIMENT = Experiment(
         ),
         "goodput_bps": "payload of all flows that arrives in a second",
         "fluid_bps": (
-            "the same of max-min fair fluids on the same paths; null where flows end, or paths "
-            "are not "
-            "known"
+            "the same of max-min fair fluids on the same paths; null where flows end, or paths are "
+            "not known"
         ),
         **ORDER,
     },

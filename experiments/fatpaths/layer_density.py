@@ -32,14 +32,13 @@ TIMES = {
 }
 
 
-AXES = VS_FATTREE.axes
 LONG_FLOWS = replace(
     VS_FATTREE,
     name="fatpaths_density",
     question="How do the number and the density of random layers change the times of flows?",
     source="FatPaths, figure 12",
     axes=swept(
-        AXES,
+        VS_FATTREE.axes,
         topology=["slimfly:q=7,p=6", "dragonfly:p=3,palm=0"],
         routing=["layers"],
         construction=["random"],
@@ -88,7 +87,7 @@ def over_ecmp(table: Table) -> Table:
     """Return the times over layers by those of ECMP with the same recovery from losses."""
     marked = []
     for row in table:
-        tcp = transport(str(row["transport"]))
+        tcp = transport(row["transport"])
         start = "random start" if tcp.start == "random" else "layer 0 first"
         way = f"{row['layers']} layers" + (", Reno" if tcp.recovery == "reno" else "")
         marked.append({**row, "recovery": tcp.recovery, "start": start, "way": way})

@@ -84,9 +84,9 @@ KERNEL_FRAME_BYTES = Integer(
 )
 
 
-def packet_time_us(row: Mapping[str, object]) -> float:
+def packet_time_us(row: Mapping[str, Any]) -> float:
     """Return how long a full frame takes on a link; `row`: parameters of a run."""
-    return int(str(row.get("frame_bytes", FRAME_BYTES))) * 8 / int(str(row["rate_mbps"]))
+    return float(row.get("frame_bytes", FRAME_BYTES) * 8 / row["rate_mbps"])
 
 
 def payload_bps(run: Run) -> float:
@@ -145,16 +145,16 @@ def check(run: Run) -> None:
 
 def pairs_of(run: Run, hosts: int) -> list[tuple[int, int]]:
     """Return the pairs that send in `run`, the same for every scheme."""
-    rng = np.random.default_rng(run.seed)
+    rng = run.generator()
     senders = pairs(run.text("pattern"), hosts, rng)
     return mapped(rng, hosts, senders) if run.text("mapping") == "random" else senders
 
 
 def failed(run: Run, topology: Topology) -> list[int]:
     """Return random links between switches, if the experiment lets some fail."""
-    fraction = float(str(run.parameters.get("failed_fraction", 0)))
+    fraction = float(run.parameters.get("failed_fraction", 0))
     links = np.flatnonzero(topology.level > 0)
-    generator = np.random.default_rng([run.seed, 3])
+    generator = run.generator(3)
     return sorted(generator.choice(links, round(fraction * len(links)), replace=False).tolist())
 
 
@@ -224,9 +224,5 @@ AXES = {
     "connections": CONNECTIONS.over("open"),
     "reordering": REORDERING.over(0),
 }
-PAPERS_LINKS = {
-    "frame_bytes": AXES["frame_bytes"].over(9000),
-    "delay_us": AXES["delay_us"].over(10),
-    "rto_min_us": AXES["rto_min_us"].over(2000),
-}
+PAPERS_LINKS = {"frame_bytes": [9000], "delay_us": [10], "rto_min_us": [2000]}
 SETTING = tuple(key for key in AXES if key != "scheme")

@@ -55,7 +55,7 @@ def measure(run: Run) -> Result:
     graph = RouterGraph.of(topology)
     demands = achievable_throughput.worst_case_demands(
         graph,
-        np.random.default_rng([run.seed, 0]),
+        run.generator(0),
         float(run.parameters["intensity"]),
         float(run.parameters["mice"]),
     )
@@ -70,7 +70,7 @@ def measure(run: Run) -> Result:
         figures["mean_paths"] = mean(map(len, paths))
     if run.text("bound") != "none":
         figures["bound_throughput"] = bound(graph, demands, run.text("bound"))
-    return Result(figures=figures)
+    return Result(figures)
 
 
 def bound(graph: RouterGraph, demands: Demands, name: str) -> float:
@@ -89,7 +89,7 @@ def paths_of(
     if name == "minimal":
         return achievable_throughput.minimal_paths(graph, demands), {}
     if name == YEN:
-        rng = np.random.default_rng([run.seed, 1])
+        rng = run.generator(1)
         layers = run.integer("layers")
         return achievable_throughput.k_shortest_paths(graph, demands, layers, rng), {}
     tables = scheme.tables(topology, registry.scheme(layers_of(run))[1])
@@ -97,9 +97,9 @@ def paths_of(
     counts = distinct_paths(tables)[pairs]
     disjoint, hops = disjoint_paths(graph, tables)
     return achievable_throughput.table_paths(graph, tables, demands), {
-        "fewest_paths_of_any_pair": int(counts[counts > 0].min()),
-        "mean_paths_of_all_pairs": float(counts[counts > 0].mean()),
-        "three_disjoint_fraction": float((disjoint >= THREE).mean()),
+        "fewest_paths_of_any_pair": counts[counts > 0].min(),
+        "mean_paths_of_all_pairs": counts[counts > 0].mean(),
+        "three_disjoint_fraction": (disjoint >= THREE).mean(),
         "mean_hops": hops,
     }
 

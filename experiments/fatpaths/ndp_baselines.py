@@ -23,7 +23,7 @@ import numpy as np
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.arrays import Floats
 from weft.experiments.engines.common_parameters import UNFINISHED
-from weft.experiments.engines.workloads import PATTERNS, Sizes, pairs, poisson, sizes
+from weft.experiments.engines.workloads import PATTERNS, pairs, poisson, sizes
 from weft.experiments.fatpaths import transports
 from weft.experiments.fatpaths.layered_network import KERNEL_FRAME_BYTES
 from weft.experiments.fatpaths.transports import TRANSPORT_COLUMNS, Carriage, Load
@@ -39,7 +39,7 @@ INCAST_GRACE_S, PATIENCE = 5.0, 20  # a run ends after so many seconds and so ma
 def incast_messages(run: Run) -> list[Load]:
     """Return the messages of `run`, the same for every transport."""
     hosts = run.topology.servers
-    senders = pairs(run.text("traffic"), hosts, np.random.default_rng(run.seed))
+    senders = pairs(run.text("traffic"), hosts, run.generator())
     return [Load(0.0, src, dst, 1000 * run.integer("message_kb")) for src, dst in senders]
 
 
@@ -78,7 +78,7 @@ def incasts(table: Table) -> Table:
     """Return the rows of incasts, with the number of senders."""
     rows = []
     for row in table:
-        name, options = parse(str(row["traffic"]))
+        name, options = parse(row["traffic"])
         if name == "incast":
             rows.append({**row, "senders": int(options["senders"])})
     return rows
@@ -86,7 +86,7 @@ def incasts(table: Table) -> Table:
 
 def others(table: Table) -> Table:
     """Return the rows of other patterns."""
-    return [row for row in table if parse(str(row["traffic"]))[0] != "incast"]
+    return [row for row in table if parse(row["traffic"])[0] != "incast"]
 
 
 INCAST_FACET = (
@@ -171,12 +171,6 @@ FIGURE_21_FRACTION, FIGURE_21_S = 0.8, 50e-6  # mu, 1 GB/s of a link of 10 Gbit/
 LOAD_GRACE_S = 15.0
 
 
-def sizes_of(text: str) -> Sizes:
-    """Return the distribution of sizes that `text` names, of packets as large as ours."""
-    paper = sizes(text)
-    return Sizes(tuple(SCALE * size for size in paper.bytes_), paper.fraction, paper.source)
-
-
 def load_fraction(run: Run) -> float:
     """Return the load of a host's link."""
     return run.integer("lambda_per_s") * 8 * PAPER_MEAN_BYTES / PAPER_BPS
@@ -185,10 +179,11 @@ def load_fraction(run: Run) -> float:
 def flows_of(run: Run) -> list[Load]:
     """Return the flows of `run`, the same for every transport."""
     payload_fraction = 1 - transports.HEADER_BYTES / transports.FRAME_BYTES
+    paper = sizes(run.text("sizes"))
     flows = poisson(
-        np.random.default_rng(run.seed),
+        run.generator(),
         run.topology.servers,
-        size_distribution=sizes_of(run.text("sizes")),
+        size_distribution=paper._replace(bytes_=tuple(SCALE * size for size in paper.bytes_)),
         load_fraction=load_fraction(run),
         rate_bps=run.integer("rate_mbps") * Mbps * payload_fraction,
         duration_s=run.number("seconds"),
@@ -252,7 +247,7 @@ LOAD_FACET = ("engine", "rate_mbps", "sizes", "seconds")
 
 def ends(table: Table) -> Table:
     """Return the distributions of long flows' times at the lowest and the highest lambda."""
-    values = sorted({int(str(row["lambda_per_s"])) for row in table})
+    values = sorted({row["lambda_per_s"] for row in table})
     rows = [row for row in table if row["lambda_per_s"] in (values[0], values[-1])]
     return cumulative(rows, "long_times_ms", ("topology", "lambda_per_s", "transport", *LOAD_FACET))
 

@@ -252,7 +252,7 @@ def measure(run: Run) -> Result:
         counted = (graph.routers, graph.network_radix, diameter)
         figures["as_table_v"] = counted == (form.routers, form.radix, form.diameter)
         figures["printed_hosts_of_router"] = form.hosts_of_router
-    return Result(figures=figures)
+    return Result(figures)
 
 
 EXPERIMENT = Experiment(

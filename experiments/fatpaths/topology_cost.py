@@ -18,7 +18,7 @@ import numpy as np
 
 from weft.experiments.fatpaths.table_iv import COLOURS, SHORT, table_v
 from weft.experiments.report import style
-from weft.experiments.report.panels import Bars, Curves, Stack, number_of
+from weft.experiments.report.panels import Bars, Curves, Stack
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
 from weft.experiments.runner.parameters import Integer, Word
 from weft.topologies import build
@@ -81,7 +81,7 @@ def measure(run: Run) -> Result:
     topology = build(network.spec)
     prices = {name: run.integer(name) for name in PRICES}
     return Result(
-        figures={
+        {
             "network": network.spec,
             "network_hosts": topology.servers,
             **of_a_host(topology, prices),
@@ -98,7 +98,7 @@ def of_a_host(topology: Topology, prices: Mapping[str, int]) -> Row:
     copper = int((role != "global").sum()) * prices["copper_usd"]
     fibre = int((role == "global").sum()) * prices["fibre_usd"]
     return {
-        "radix": int(ports.max()),
+        "radix": ports.max(),
         "edge_density": len(topology.links) / topology.servers,
         "router_cost_usd": routers / topology.servers,
         "copper_cost_usd": copper / topology.servers,
@@ -109,7 +109,7 @@ def of_a_host(topology: Topology, prices: Mapping[str, int]) -> Row:
 
 def figure_10(table: Table) -> Table:
     """Return the rows of networks with about DRAWN_HOSTS; a clique of 64 ports has fewer."""
-    return [row for row in table if 0.5 < number_of(row, "network_hosts") / DRAWN_HOSTS < 2]
+    return [row for row in table if 0.5 < row["network_hosts"] / DRAWN_HOSTS < 2]
 
 
 def looks(key: str, families: Iterable[Value]) -> style.SeriesLooks:

@@ -99,7 +99,7 @@ class TransferTimes:
     def result(self, figures: Mapping[str, Value]) -> Result:
         """Return a result with `figures` and those of the transport."""
         return Result(
-            figures={**figures, **self.figures},
+            {**figures, **self.figures},
             fidelity=self.fidelity,
             circumstances=self.circumstances,
         )
@@ -247,7 +247,12 @@ def network_figures(net: PacketNetwork, is_tcp: bool) -> Row:
     counters = net.flow_counters() if is_tcp else net.host_counters()
     failed = sum(event.failed is not None for _, event in net.finished)
     figures = host_figures(counters, failed, duplicates="spurious" if is_tcp else "duplicates")
-    return figures | port_figures(net)
+    ports = net.port_counters()
+    return figures | {
+        "trimmed_packets": total(ports, "trimmed"),
+        "header_drops": total(ports, "headers_lost"),
+        "queue_drops": total(ports, "dropped"),
+    }
 
 
 def tcp_layers(run: Run, how: Carriage) -> TcpLayers:
@@ -286,16 +291,6 @@ def host_figures(
         "retransmissions": total(counters, "retransmissions"),
         "duplicates": total(counters, duplicates),
         "given_up": given_up,
-    }
-
-
-def port_figures(net: PacketNetwork) -> Row:
-    """Return what the ports have counted."""
-    ports = net.port_counters()
-    return {
-        "trimmed_packets": total(ports, "trimmed"),
-        "header_drops": total(ports, "headers_lost"),
-        "queue_drops": total(ports, "dropped"),
     }
 
 

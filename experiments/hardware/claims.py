@@ -12,7 +12,6 @@ from weft.experiments.report.claims import (
     Statement,
     StatementKind,
     Sweep,
-    Where,
     above,
     below,
     within,
@@ -20,7 +19,7 @@ from weft.experiments.report.claims import (
 
 INSTALLATION, FAT_TREE = "slimfly:q=5,p=4", "clos:n=18,r=12,m=18"
 LAYERS = "fatpaths:construction=lnmp-longer,layers=4,start=random,trigger=cut"
-LINKS: Where = {"rate_mbps": 40_000, "frame_bytes": 4096}  # an InfiniBand MTU
+LINKS = {"rate_mbps": 40_000, "frame_bytes": 4096}  # an InfiniBand MTU
 REPOSITORY = "youwuyou/slimfly_collectives"
 ALL_REDUCE = (
     "200 nodes (189 in the file of their names), a rank each, hosts in order, Open MPI 1.10.7, OSU "
@@ -55,7 +54,7 @@ def all_reduce(scheme: str, algorithm: str, kilobytes: int, *, over: str = "") -
         kilobytes: size of the buffer.
         over: algorithm to divide by.
     """
-    where: Where = {
+    where = {
         **LINKS,
         "topology": INSTALLATION,
         "scheme": scheme,
@@ -70,7 +69,7 @@ def all_reduce(scheme: str, algorithm: str, kilobytes: int, *, over: str = "") -
 
 def exchange(ranks: int, size_bytes: int) -> Query:
     """Return the time of an all-to-all of `size_bytes` for each other rank, in ms."""
-    where: Where = {
+    where = {
         **LINKS,
         "topology": INSTALLATION,
         "scheme": "ecmp",
@@ -92,7 +91,7 @@ def time_claim(algorithm: str, kilobytes: int, value_ms: float, title: str) -> C
     """Return the claim on one time of an all-reduce."""
     return Claim(
         f"time of an all-reduce by {algorithm}, {kilobytes} kB",
-        measured(f"osu_allreduce, {title}", value_ms, StatementKind.NUMBER, ALL_REDUCE),
+        measured(f"osu_allreduce, {title}", value_ms, "number", ALL_REDUCE),
         value_ms,
         all_reduce("ecmp", algorithm, kilobytes),
         within(0.25),
@@ -112,7 +111,7 @@ def order_claim(kilobytes: int, ring_ms: float, doubling_ms: float) -> Claim:
         Statement(
             f"{REPOSITORY}, osu_allreduce",
             f"{1000 * ring_ms:.2f} and {1000 * doubling_ms:.2f} µs",
-            StatementKind.ORDER,
+            "order",
             ALL_REDUCE,
         ),
         round(ratio, 2),
@@ -138,7 +137,7 @@ CLAIMS = (
             measured(
                 "alltoall/out",
                 value_ms,
-                StatementKind.NUMBER,
+                "number",
                 "ranks in steps of random permutations, slowest rank, mean of 10 iterations; rate "
                 "and routing not named",
             ),

@@ -54,12 +54,12 @@ def measure(run: Run) -> Result:
     topology = run.topology
     graph = RouterGraph.of(topology)
     tables = scheme.tables(topology, registry.scheme(scheme_of(run))[1])
-    rng = np.random.default_rng([run.seed, 0])
+    rng = run.generator(0)
     demands = achievable_throughput.worst_case_demands(graph, rng, 1.0, 0.0)
     paths = achievable_throughput.table_paths(graph, tables, demands)
     optimum = achievable_throughput.maximum(paths, demands, len(graph.peer))
     return Result(
-        figures={
+        {
             **pair_figures(graph, tables),
             **link_figures(graph, tables),
             "worst_case_throughput": optimum.throughput,
@@ -74,10 +74,10 @@ def pair_figures(graph: RouterGraph, tables: RouterTable) -> Row:
     distinct = counts[counts > 0]
     return {
         "mean_hops": mean_hops,
-        "single_path_fraction": float((distinct == 1).mean()),
-        "mean_distinct_paths": float(distinct.mean()),
-        "two_disjoint_fraction": float((disjoint >= 2).mean()),
-        "three_disjoint_fraction": float((disjoint >= layered_throughput.THREE).mean()),
+        "single_path_fraction": (distinct == 1).mean(),
+        "mean_distinct_paths": distinct.mean(),
+        "two_disjoint_fraction": (disjoint >= 2).mean(),
+        "three_disjoint_fraction": (disjoint >= layered_throughput.THREE).mean(),
     }
 
 
@@ -86,9 +86,9 @@ def link_figures(graph: RouterGraph, tables: RouterTable) -> Row:
     by_hops, crossing = walk(graph, tables)
     return {
         "hops_shares": (by_hops / by_hops.sum()).tolist(),
-        "least_crossing_paths": int(crossing.min()),
-        "mean_crossing_paths": float(crossing.mean()),
-        "most_crossing_paths": int(crossing.max()),
+        "least_crossing_paths": crossing.min(),
+        "mean_crossing_paths": crossing.mean(),
+        "most_crossing_paths": crossing.max(),
     }
 
 

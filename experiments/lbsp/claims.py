@@ -10,7 +10,6 @@ from weft.experiments.report.claims import (
     Form,
     Query,
     Statement,
-    StatementKind,
     Sweep,
     Where,
     above,
@@ -18,10 +17,9 @@ from weft.experiments.report.claims import (
     at_most,
     between,
 )
-from weft.experiments.runner.parameters import Scalar
 
-PACKETS: Where = {"tcp": "reno", "engine": "packet"}
-LINUX: Where = {"topology": "fattree:k=8", "tcp": "reno", "clock": "virtual"}
+PACKETS = {"tcp": "reno", "engine": "packet"}
+LINUX = {"topology": "fattree:k=8", "tcp": "reno", "clock": "virtual"}
 LBSP = {"scheme": "lbsp"}
 HEALTHY = {"damage": "none"}
 TAIL = ", 99.9th percentile"
@@ -40,7 +38,7 @@ OUR_POD = (
 OF_FIGURE_7A = "; the network of figure 7a"
 AFTER_A_THIRD = "; {0} after a third of the time"
 OF_WHAT = "of what its load is 0.8"
-LIGHT: Mapping[str, Any] = {"rounds": 300, "load_fraction": 0.2}
+LIGHT: Where = {"rounds": 300, "load_fraction": 0.2}
 BOTH_LOADS = "0.8 of a host's link, then 0.2 with 300 permutations"
 OVERLOADED = (
     f"The paper does not say {OF_WHAT}. At 0.8 of a host's link uplinks carry less "
@@ -60,54 +58,54 @@ FAILED_SHORT = Statement(
     "section 4, figure 6a",
     "Neither a link failure nor a node failure affects the flow completion time of TCP flows "
     "significantly.",
-    StatementKind.LAW,
+    "law",
     SHORT + TAIL,
 )
 HEALTHY_SHORT = Statement(
     "section 4, figure 6a",
     "the original packet scatter scheme, which distributes packets using more paths, performs "
     "marginally better than LBSP",
-    StatementKind.ORDER,
+    "order",
     SHORT + TAIL,
 )
 NO_BUILD_UP = Statement(
     "section 4, figure 6a",
     "Since the flows are short, the queues do not build up enough to cause packet reordering or "
     "packet drops.",
-    StatementKind.LAW,
+    "law",
     SHORT,
 )
 GREATEST = Statement(
     "section 4, figure 6b",
     "For the original packet scatter scheme, the flow from S3 suffers the greatest degradation of "
     "performance.",
-    StatementKind.ORDER,
+    "order",
     LONG,
 )
 SELDOM = Statement(
     "section 4, figure 6b",
     "In LBSP, however, the flows seldom experience packet reordering.",
-    StatementKind.LAW,
+    "law",
     LONG,
 )
 HEALTHY_LONG = Statement(
     "section 4, figure 6b",
     "When there is no failure in the network, both schemes perform almost equal.",
-    StatementKind.LAW,
+    "law",
     LONG + TAIL,
 )
 FAILED_LONG = Statement(
     "section 4, figure 6b",
     "When a failure occurs at a link between a ToR switch and an aggregation switch, … LBSP "
     "performs better than the original packet scatter scheme despite the disadvantageous scenario.",
-    StatementKind.ORDER,
+    "order",
     LONG + TAIL,
 )
 WIDER_GAP = Statement(
     "section 4, figure 6b",
     "When an aggregation switch in the source pod of the three flows fails, the gap between two "
     "schemes becomes greater",
-    StatementKind.ORDER,
+    "order",
     LONG + TAIL,
 )
 OVERSUBSCRIBED = Statement(
@@ -115,14 +113,14 @@ OVERSUBSCRIBED = Statement(
     "Effectiveness of LBSP becomes more evident in fat-trees with high oversubscription ratios, "
     "where queues build up more. If a failure occurs in such a network, network asymmetry and "
     "queue buildup may jointly cause severe packet reordering.",
-    StatementKind.LAW,
+    "law",
     "no network and no number",
 )
 SLIGHTLY = Statement(
     "section 4, figure 7a",
     "For oversubscription ratio of 1:1, a link failure or a node failure does not significantly "
     "affect TCP flow completion time of the original scatter scheme. This was also the case … 4:1",
-    StatementKind.LAW,
+    "law",
     POD,
 )
 DRASTICALLY = Statement(
@@ -130,47 +128,47 @@ DRASTICALLY = Statement(
     "when the oversubscription ratio was set to 8:1, the flow completion time of the original "
     "packet scatter scheme drastically increases, even when only one link is disconnected. … In "
     "contrast, the flow completion time of LBSP is not affected.",
-    StatementKind.LAW,
+    "law",
     POD,
 )
 NO_DROPS_POD = Statement(
     "section 4, figure 7a",
     "In this case, there was no packet drop.",
-    StatementKind.LAW,
+    "law",
     POD + ", 8:1",
 )
 NO_DROPS_DEGRADED = Statement(
     "section 4, figure 7c",
     "Since there is no packet drop, the performance degradation is only due to out-of-order "
     "packets.",
-    StatementKind.LAW,
+    "law",
     DEGRADED,
 )
 LESS_AFFECTED = Statement(
     "section 4, figure 7b",
     "performance of LBSP is less affected by a degraded link compared to that of the original "
     "packet scatter scheme",
-    StatementKind.ORDER,
+    "order",
     SHORT + TAIL,
 )
 WORSE_THAN_FAILED = Statement(
     "section 4, figure 7b",
     "the effect of a degraded link on flow completion time is larger than that of a disconnected "
     "link",
-    StatementKind.ORDER,
+    "order",
     SHORT + TAIL,
 )
 ELEVEN = Statement(
     "section 4, figure 7c",
     "For both 8-ary and 16-ary fat-trees, the original packet scatter scheme experiences over "
     "eleven times longer flow completion time than in a normal condition.",
-    StatementKind.NUMBER,
+    "number",
     DEGRADED + TAIL,
 )
 AVOIDED = Statement(
     "section 4, figure 7c",
     "LBSP can avoid such huge degradation of performance by selecting an alternative path group",
-    StatementKind.LAW,
+    "law",
     DEGRADED + TAIL,
 )
 SLOTS = "8-ary fat-tree, 100 permutations of 1,000 slots"
@@ -178,46 +176,46 @@ SECOND_HOP = Statement(
     "section 5.2, figure 9a",
     "the queue lengths at the second hop (aggregation switches) are longer than those at the first "
     "hop (ToR switches)",
-    StatementKind.ORDER,
+    "order",
     SLOTS,
 )
 THIRD_HOP = Statement(
     "section 5.2, figure 9a",
     "At the third hop …, the average queue length increases linearly with respect to the offered "
     "load ρ, and remains below 1.",
-    StatementKind.LAW,
+    "law",
     SLOTS,
 )
 NOT_EXCESSIVE = Statement(
     "section 5.2, figure 9a",
     "traffic distribution mechanism prevents the queue lengths from growing excessively",
-    StatementKind.LAW,
+    "law",
     SLOTS,
 )
 APART = Statement(
     "section 5.2, figure 9b",
     "the queue length differences at the second hop are larger than those at the first hop",
-    StatementKind.ORDER,
+    "order",
     SLOTS,
 )
 THREE_HOPS = Statement(
     "section 3.3.1",
     "the failure messages take at most three hops to reach all the aggregation switches and ToR "
     "switches that need the failure information",
-    StatementKind.LAW,
+    "law",
     "three-tier fat-trees",
 )
 REROUTED = Statement(
     "section 3.4",
     "the proportion of the source-destination pairs to be rerouted is approximately 6%",
-    StatementKind.NUMBER,
+    "number",
     "8-ary fat-tree, a failed link between a ToR and an aggregation switch",
 )
 
 
 def cell(k: int, workload: str, damage: str, scheme: str, **more: Any) -> Where:
     """Return a cell of simulated packets on a k-ary fat-tree."""
-    where: Where = {"topology": f"fattree:k={k}", "workload": workload, "damage": damage}
+    where = {"topology": f"fattree:k={k}", "workload": workload, "damage": damage}
     return {**PACKETS, **where, "scheme": scheme, **more}
 
 
@@ -240,16 +238,16 @@ def pod(oversubscription: int, scheme: str = "spray", damage: str = "link") -> W
 SEEDS: Mapping[str, int] = {"short": 3, "long": 10, "drawn": 20}
 
 
-def times(where: Where, over: Mapping[str, Scalar], column: str = "p999_ms", **more: Any) -> Query:
+def times(where: Where, over: Where, column: str = "p999_ms", **more: Any) -> Query:
     """Return a ratio of the 99.9th percentiles of the flows' times, or of another column."""
     return Query(
         "lbsp_tcp", where, column, over, **{"seeds": SEEDS[str(where["workload"])], **more}
     )
 
 
-def queues(column: str, by: str, load: float, over: Mapping[str, Scalar] | None = None) -> Query:
+def queues(column: str, by: str, load: float, over: Where | None = None) -> Query:
     """Return a mean queue of section 5.2 in the slotted model, with states."""
-    where: Where = {"load_fraction": load, "states": 1, "arrivals": "paced"}
+    where = {"load_fraction": load, "states": 1, "arrivals": "paced"}
     by = by and f"{by}_packets"
     return Query("lbsp_queues", where, f"{column}_packets", over or {}, by=by)
 
@@ -549,8 +547,8 @@ TESTED = (
     ),
 )
 DAMAGES = ("none", "link", "node", "degraded")
-BOTH: Mapping[str, Any] = {"scheme": ("lbsp", "spray")}
-ON_LINUX: Mapping[str, Any] = {**BOTH, "workload": "pod", "flow_bytes": 10_000_000}
+BOTH = {"scheme": ("lbsp", "spray")}
+ON_LINUX = {**BOTH, "workload": "pod", "flow_bytes": 10_000_000}
 SWEEPS = (
     *(
         Sweep(

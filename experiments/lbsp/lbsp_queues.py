@@ -66,22 +66,22 @@ def by_model(run: Run) -> Result:
         run.number("load_fraction"),
         slots=slots,
         patterns=patterns,
-        rng=np.random.default_rng(run.seed),
+        rng=run.generator(),
     )
     watched, ports, switches = slots * patterns, 2 * d**3, 2 * d * d
     figures: Row = {
-        f"{hop}_queue_packets": float(total / watched / ports)
+        f"{hop}_queue_packets": total / watched / ports
         for hop, total in zip(HOPS, sums.waiting, strict=True)
     }
     for hop, apart, changes in zip(HOPS, sums.apart, sums.changes, strict=False):
         figures[f"{hop}_apart_packets"] = float(apart / watched / switches)
         figures[f"{hop}_changes_per_1000_slots"] = float(1000 * changes / watched / switches)
-    return Result(figures=figures)
+    return Result(figures)
 
 
 def on_kernel(run: Run) -> Result:
     """Send the model's packets through a network with LBSP's daemons, pattern by pattern."""
-    rng = np.random.default_rng(run.seed)
+    rng = run.generator()
     topology, scheme = run.topology, kernel_scheme(run)
     link = LinkSpec(rate_bps=KERNEL_RATE_BPS, queue_packets=1000)
     with running(topology, link, scheme, packed=KERNEL_PROCESSES) as network:
@@ -93,7 +93,7 @@ def on_kernel(run: Run) -> Result:
     late_fraction = mean(sent.late_slots for sent in patterns) / run.integer("slots")
     figures = [by_hop(topology, shape(run).d, sent.queues) for sent in patterns]
     return Result(
-        figures={
+        {
             **{key: mean(hops[key] for hops in figures) for key in figures[0]},
             "late_slots_fraction": late_fraction,
         },

@@ -89,7 +89,7 @@ def measure(run: Run) -> Result:
         figures = degraded(fabric.network, run) if is_degraded else outages(fabric, run)
     report = fidelity.report
     return Result(
-        figures={
+        {
             **figures,
             "pss_median_kib": median(fabric.pss_kib) if fabric.pss_kib else None,
             "pss_max_kib": max(fabric.pss_kib, default=None),
@@ -206,7 +206,7 @@ def traffic(network: RunningNetwork, run: Run, seconds: float) -> Iterator[None]
 
 def udp(network: RunningNetwork, run: Run, slots: int) -> Sequence[Sequence[int]]:
     """Return for each slot and host the destination of its packet, or -1 for none."""
-    rng = np.random.default_rng(run.seed)
+    rng = run.generator()
     near, far = sides(network)
     others = rng.choice(far, len(near), replace=False)
     packets = np.full((slots, network.topology.servers), -1)
@@ -249,7 +249,7 @@ def acts(network: RunningNetwork, failure: str) -> tuple[Callable[[], None], Cal
 
 def some_pairs(network: RunningNetwork, run: Run) -> list[tuple[int, int]]:
     """Return random pairs with one end behind the edge switch, in both directions."""
-    rng = np.random.default_rng(run.seed)
+    rng = run.generator()
     near, far = sides(network)
     pairs = []
     for number in range(run.integer("pairs")):

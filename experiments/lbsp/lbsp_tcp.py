@@ -143,13 +143,13 @@ def on_packets(run: Run) -> Result:
     # what a host's own port refuses stays in the host
     at_switches = outcome.ports["node"] >= run.topology.servers
     return Result(
-        figures={
+        {
             **dict.fromkeys(ORDER),
             **times(outcome.completion_s, outcome.flows.start_s, deadline_s(run)),
             "late_fraction": count["late"] / packets,
             "retransmitted_fraction": count["retransmissions"] / packets,
             "spurious_fraction": count["spurious"] / packets,
-            "dropped_packets": int(outcome.ports["dropped"][at_switches].sum()),
+            "dropped_packets": outcome.ports["dropped"][at_switches].sum(),
         }
     )
 
@@ -199,11 +199,11 @@ def times(seconds: Floats, begins_s: Floats, end_s: float) -> Row:
     ms = 1000 * np.where(unfinished, end_s - begins_s, seconds)
     return {
         "flows": len(ms),
-        "unfinished": int(unfinished.sum()),
-        "mean_ms": float(np.mean(ms)),
-        "p50_ms": float(np.percentile(ms, 50)),
-        "p99_ms": float(np.percentile(ms, 99)),
-        "p999_ms": float(np.percentile(ms, 99.9)),
+        "unfinished": unfinished.sum(),
+        "mean_ms": np.mean(ms),
+        "p50_ms": np.percentile(ms, 50),
+        "p99_ms": np.percentile(ms, 99),
+        "p999_ms": np.percentile(ms, 99.9),
         "times_ms": ms.round(3).tolist() if len(ms) <= MOST_TIMES else [],
     }
 
@@ -313,7 +313,7 @@ def flows(run: Run) -> list[Flow]:
     if run.text("workload") == "short":
         return list(short_flows(run, topology.servers))
     if run.text("workload") == "drawn":
-        pairs = drawn_ends(topology, np.random.default_rng(run.seed))
+        pairs = drawn_ends(topology, run.generator())
     else:
         pairs = long_ends(topology) if run.text("workload") == "long" else pod_ends(topology)
     return [Flow(0.0, src, dst, size_bytes) for src, dst in pairs]
@@ -327,7 +327,7 @@ def round_s(run: Run) -> float:
 
 def short_flows(run: Run, hosts: int) -> Iterator[Flow]:
     """Yield the flows of `rounds` random permutations."""
-    rng = np.random.default_rng(run.seed)
+    rng = run.generator()
     for number in range(run.integer("rounds")):
         for src, dst in permutation(rng, hosts):
             yield Flow((number + rng.random()) * round_s(run), src, dst, run.integer("flow_bytes"))

@@ -40,11 +40,11 @@ def selected(part: str, k: int, workload: str, damages: list[str], table: Table)
     return [
         row
         | {
-            "state": DAMAGES[str(row["damage"])],
+            "state": DAMAGES[row["damage"]],
             "part": part + f", {row['oversubscription']}:1" * (len(ratios) > 1),
         }
         for damage in damages
-        for row in sorted(table, key=lambda row: int(str(row["oversubscription"])))
+        for row in sorted(table, key=lambda row: row["oversubscription"])
         if (row["workload"], row["damage"]) == (workload, damage)
     ]
 

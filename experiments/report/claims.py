@@ -7,7 +7,7 @@ in the file claims.py of its folder.  To add one:
     SHORTER = Statement(
         "section 7.1, figure 3",
         "PR with GP_I computes paths that are up to 16% shorter than DR",
-        StatementKind.UP_TO,
+        "up to",
         "mean over 10,000 pairs",                          # the paper's size and statistic
     )
     Claim(
@@ -52,11 +52,10 @@ from importlib import import_module
 from itertools import chain
 from operator import sub, truediv
 from statistics import mean, median
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from weft.experiments.report.statistics import NORMAL_975, mean_and_half_width
 from weft.experiments.runner.definition import COSTS, Row, Run, find
-from weft.experiments.runner.parameters import Scalar
 from weft.experiments.runner.rows import column_unit
 
 # folders with a file claims.py, and the short name of each paper; the last is an installation
@@ -73,7 +72,7 @@ WORST = ("FAIL", "WARN", "PASS")
 MOST_FIGURES = 9  # of an interval
 TITLES = ("name", "claim", "verdict", "paper", "agrees if", "ours", "n", "size and statistic")
 
-Where = Mapping[str, Scalar | tuple[Scalar, ...]]
+Where = Mapping[str, Any]  # a parameter's value, or a tuple of several
 RowsOf = Callable[[Iterable[Run]], list[Row]]
 ErrorOf = Callable[[Row, str], float]
 
@@ -142,10 +141,10 @@ class Query:
     experiment: str
     where: Where
     column: str
-    over: Mapping[str, Scalar] = field(default_factory=dict)
+    over: Where = field(default_factory=dict)
     form: Form = Form.VALUE
     by: str = ""
-    against: Mapping[str, Scalar] = field(default_factory=dict)
+    against: Where = field(default_factory=dict)
     statistic: Callable[[Sequence[float]], float] = mean
     less: Query | None = None
     per: Query | None = None
@@ -221,7 +220,7 @@ class Query:
 
     def _own_samples(self, rows_of: RowsOf) -> tuple[list[list[float]], list[Row]]:
         """Return samples() without `less` and `per`."""
-        by_id = {str(row["run"]): row for row in rows_of(self.runs)}
+        by_id = {row["run"]: row for row in rows_of(self.runs)}
         cells: dict[tuple[object, ...], list[tuple[str, list[float]]]] = {}
         without = {cell_of(terms[0][0]) for terms in self.terms}
         used: list[Row] = []
@@ -267,7 +266,7 @@ class Query:
         """
         if not self.error:
             return math.nan
-        by_id = {str(row["run"]): row for row in rows}
+        by_id = {row["run"]: row for row in rows}
         figure, errors = self._sampled(cell, by_id)
         if self.less:
             subtracted, errors_less = self.less._sampled(cell, by_id)
@@ -325,7 +324,7 @@ def cell_of(run: Run) -> tuple[object, ...]:
     return (run.engine, run.clock, *run.parameters.values())
 
 
-def changed(run: Run, by: Mapping[str, Scalar]) -> Run:
+def changed(run: Run, by: Where) -> Run:
     """Return `run` with other parameters, engine, clock or costs."""
     if not by:
         return run
@@ -333,7 +332,7 @@ def changed(run: Run, by: Mapping[str, Scalar]) -> Run:
     texts = {key: str(value) for key, value in by.items() if key not in SETTINGS}
     values = {key: value for key, (value,) in experiment.values(texts).items()}
     settings = {key: value for key, value in by.items() if key in SETTINGS}
-    other = replace(run, parameters={**run.parameters, **values}, **settings)  # type: ignore[arg-type]
+    other = replace(run, parameters={**run.parameters, **values}, **settings)
     return replace(other, version=experiment.version_of(other.engine, other.parameters))
 
 
@@ -422,14 +421,9 @@ def between(least: float, most: float) -> Rule:
     return Rule(least, most)
 
 
-class StatementKind(Enum):
-    """Kind of a statement."""
-
-    NUMBER = "number"
-    ORDER = "order"  # which of two is larger
-    LAW = "law"  # how a value depends on another, or that it always has a property
-    UP_TO = "up to"  # a maximum over networks or loads
-    OWN = "our own"
+# order: which of two is larger; law: how a value depends on another, or that it always has a
+# property; up to: a maximum over networks or loads
+StatementKind = Literal["number", "order", "law", "up to", "our own"]
 
 
 @dataclass(frozen=True)
@@ -448,7 +442,7 @@ class Statement:
 
 
 UNNAMED = "The paper does not say {}, and the verdict depends on it."
-OURS = Statement("not in the paper", "", StatementKind.OWN, "")
+OURS = Statement("not in the paper", "", "our own", "")
 
 
 @dataclass(frozen=True)
@@ -513,7 +507,7 @@ class Claim:
         side = self.rule.side(self.paper, value, half_width)
         if side is None:
             return Verdict.UNDECIDED
-        own = self.statement.kind is StatementKind.OWN
+        own = self.statement is OURS
         good, bad = (Verdict.HOLDS, Verdict.FAILS) if own else (Verdict.AGREES, Verdict.CONTRADICTS)
         return bad if side else good
 
@@ -656,7 +650,7 @@ def setting_text(claim: Claim) -> str:
     paper = claim.statement.setting
     if not claim.query:
         return paper
-    if claim.statement.kind is StatementKind.OWN:
+    if claim.statement is OURS:
         return claim.ours
     return f"{paper}; ours: {claim.ours or 'the same'}"
 

@@ -92,7 +92,7 @@ def by_clock(
 def clock_of(row: Row) -> str:
     """Return real, virtual or virtual,hop_ns=500; empty for engines without a clock."""
     costs = [f"{name}={row[name]}" for name in COSTS if row.get(name)]
-    return ",".join([str(row["clock"]), *costs]) if row.get("clock") else ""
+    return ",".join([row["clock"], *costs]) if row.get("clock") else ""
 
 
 def foot(experiment: Experiment, entries: Sequence[Entry]) -> str:
@@ -101,7 +101,7 @@ def foot(experiment: Experiment, entries: Sequence[Entry]) -> str:
     commits = {str(about["commit"]) + ("+" if about["dirty"] else "") for _, about in entries}
     slow = sum(failed_fidelity(row) for row, _ in entries)
     hollow = f"   {slow} failed fidelity (hollow)" if slow else ""
-    seeds = sorted({int(str(row["seed"])) for row, _ in entries})
+    seeds = sorted({row["seed"] for row, _ in entries})
     versions = ", ".join(sorted(commits)[:3]) + (", ..." if len(commits) > 3 else "")
     runs = f"{len(entries)} run{'s' * (len(entries) > 1)}, seed {seeds[0]}"
     if len(seeds) > 1:
@@ -112,7 +112,7 @@ def foot(experiment: Experiment, entries: Sequence[Entry]) -> str:
 def engine_of(row: Row) -> str:
     """Return the engine, and the clock of one that has a clock."""
     clock = clock_of(row).replace(",", ", ")
-    return f"{row['engine']} ({clock} clock)" if clock else str(row["engine"])
+    return f"{row['engine']} ({clock} clock)" if clock else row["engine"]
 
 
 def by_setting(table: Table, keys: Sequence[str], *, always: int = 1) -> dict[str, list[Row]]:

@@ -22,6 +22,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.experiments.engines.arrays import Floats, Ints
 from weft.topologies.core.topology import Topology
 from weft.topologies.recursive.ccrdn import Ccrdn, CcrdnNaming
 from weft.topologies.recursive.hypercubes import BcubeNaming, GqstarNaming
@@ -149,7 +150,7 @@ def upright(network: Ccrdn) -> tuple[Places, list[float]]:
     return positions, reach
 
 
-def turn_copies(network: Ccrdn, positions: Places, links: NDArray[np.int64], level: int) -> None:
+def turn_copies(network: Ccrdn, positions: Places, links: Ints, level: int) -> None:
     """Turn each X(level-1), in place, so that its level-`level` links are short."""
     size = network.t[level - 1]
     ends = np.concatenate([links, links[:, ::-1]])
@@ -224,7 +225,7 @@ def around_switches(naming: GqstarNaming, switches: Places, radius: float) -> Pl
     return positions.ravel()
 
 
-def tiers_of(topology: Topology) -> NDArray[np.int64] | None:
+def tiers_of(topology: Topology) -> Ints | None:
     """Return the tier of each node, hosts being 0; None unless links join adjacent tiers."""
     tier = np.full(topology.nodes, -1)
     tier[: topology.servers] = 0
@@ -240,10 +241,10 @@ def tiers_of(topology: Topology) -> NDArray[np.int64] | None:
     return tier if (tier >= 0).all() and (apart == 1).all() else None
 
 
-def in_tiers(topology: Topology, tier: NDArray[np.int64]) -> Places:
+def in_tiers(topology: Topology, tier: Ints) -> Places:
     """Return hosts in a row by their switch, and the tiers of switches above them."""
     positions = np.zeros(topology.nodes, dtype=np.complex128)
-    edge_of = {host: topology.ports(host)[0][1] for host in range(topology.servers)}
+    edge_of = {host: topology.edge(host) for host in range(topology.servers)}
     x = 0.0
     previous = -1
     for host in sorted(edge_of, key=lambda host: (edge_of[host], host)):
@@ -265,9 +266,7 @@ def in_tiers(topology: Topology, tier: NDArray[np.int64]) -> Places:
     return positions
 
 
-def above_hosts(
-    switches: NDArray[np.int64], positions: Places, edge_of: Mapping[int, int]
-) -> NDArray[np.float64]:
+def above_hosts(switches: Ints, positions: Places, edge_of: Mapping[int, int]) -> Floats:
     """Return the middle of each switch's hosts; those of several planes are beside each other."""
     hosts: dict[int, list[float]] = {}
     for host, switch in edge_of.items():
@@ -276,7 +275,7 @@ def above_hosts(
     planes = len(switches) // len(hosts)
     width = positions.real.max() / len(switches)
     aside = width * (np.arange(planes) - (planes - 1) / 2)
-    places: NDArray[np.float64] = np.add.outer(aside, middles).ravel()
+    places: Floats = np.add.outer(aside, middles).ravel()
     return places
 
 
@@ -291,7 +290,7 @@ def on_circle(topology: Topology) -> Places:
     outward = circle(topology.switches)
     positions[topology.servers :] = radius * outward
     placed = np.zeros(topology.switches, dtype=np.int64)
-    for host, _, switch, _ in topology.links[topology.level == 0]:
+    for host, _, switch, _ in topology.host_links:
         number = int(switch) - topology.servers
         aside = placed[number] - (hosts[number] - 1) / 2
         positions[host] = outward[number] * (radius + 2.5 - 1j * aside)

@@ -43,7 +43,6 @@ from weft.experiments.report.claims import (
     texts,
 )
 from weft.experiments.report.comparison import pairs, ratio
-from weft.experiments.report.panels import number_of
 from weft.experiments.report.published import PageFigure, PublishedSet, page_figures
 from weft.experiments.report.reproduction import select
 from weft.experiments.report.statistics import mean_and_half_width
@@ -162,7 +161,7 @@ def reasons_of(claims: Mapping[str, Claim], outcomes: Mapping[str, Outcome]) -> 
 def quotes_of(claims: Mapping[str, Claim]) -> Iterator[str]:
     """Yield the sentences of the paper that claims are about, with place and kind."""
     statements = {
-        name: f"{claim.place} ({claim.statement.kind.value}): “{claim.statement.quote}”"
+        name: f"{claim.place} ({claim.statement.kind}): “{claim.statement.quote}”"
         for name, claim in claims.items()
         if claim.statement.quote
     }
@@ -225,7 +224,7 @@ def rows_of(
     rows = [row for row, _ in published.selected(experiment, texts)]
     if not rows:
         raise ValueError(f"no published row of {experiment.name} has {settings}")
-    return [row for row in rows if seeds is None or number_of(row, "seed") < seeds], seeds
+    return [row for row in rows if seeds is None or row["seed"] < seeds], seeds
 
 
 def ratio_table(text: str, published: PublishedSet) -> str:
@@ -266,9 +265,9 @@ def by_keys(
     experiment: Experiment, paired: Sequence[RowPair], keys: Sequence[str]
 ) -> dict[tuple[Value, ...], list[RowPair]]:
     """Return the pairs by `keys`; ValueError as of cells()."""
-    other_of = {str(row["run"]): other for row, other in paired}
+    other_of = {row["run"]: other for row, other in paired}
     groups = cells(experiment, [row for row, _ in paired], keys) if paired else {}
-    return {key: [(row, other_of[str(row["run"])]) for row in own] for key, own in groups.items()}
+    return {key: [(row, other_of[row["run"]]) for row in own] for key, own in groups.items()}
 
 
 def values_of(rows: Sequence[Row], keys: Sequence[str]) -> list[tuple[Value, ...]]:
@@ -384,7 +383,7 @@ def label(key: str, value: object) -> str:
 
 def cell(rows: Sequence[Row], column: str) -> str:
     """Return the mean of `column` with its interval; fractions in per cent."""
-    values = [float(str(row[column])) for row in rows if row.get(column) is not None]
+    values = [row[column] for row in rows if row.get(column) is not None]
     if not values:
         return ""
     unit = column_unit(column)

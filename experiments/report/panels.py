@@ -55,7 +55,7 @@ def select(rows: Iterable[Row], **values: Value) -> list[Row]:
 
 def number_of(row: Row, key: str) -> float:
     """Return `key` of a row, which is a number."""
-    return float(str(row[key]))
+    return float(row[key])
 
 
 def numbers(rows: Iterable[Row], key: str) -> list[float]:
@@ -177,7 +177,7 @@ def relative(table: Table, columns: Iterable[str], over: Row, same: Sequence[str
         base = select(baselines, **{key: row[key] for key in same})
         if base:
             means = {key: mean(numbers(base, key)) for key in columns}
-            ratios.append(row | {key: number_of(row, key) / means[key] for key in means})
+            ratios.append(row | {key: row[key] / means[key] for key in means})
     return ratios
 
 

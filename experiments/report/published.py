@@ -102,7 +102,7 @@ class PublishedSet(Store):
         return sorted(path.name.partition(".")[0] for path in self._files())
 
     def states(self, experiment: str) -> dict[str, str]:
-        return {str(row["run"]): "done" for row, _ in self._entries_of(experiment)}
+        return {row["run"]: "done" for row, _ in self._entries_of(experiment)}
 
     def selected(self, experiment: Experiment, where: Mapping[str, str]) -> list[Entry]:
         """Return the (row, provenance) pairs with the parameters and engine of `where`."""
@@ -138,12 +138,12 @@ class PublishedSet(Store):
         Raises:
             ValueError: an entry is of a work tree with changes, or failed fidelity.
         """
-        lines = {str(row["run"]): (row, about) for row, about in self._entries_of(experiment.name)}
+        lines = {row["run"]: (row, about) for row, about in self._entries_of(experiment.name)}
         for row, about in entries:
             refuse(experiment, row, about)
-            before = lines.get(str(row["run"]))
+            before = lines.get(row["run"])
             if not before or before[0] != row:
-                lines[str(row["run"])] = row, provenance_of(about)
+                lines[row["run"]] = row, provenance_of(about)
         planned = {run.id for run in runs}
         planned_entries = [entry for run, entry in lines.items() if run in planned]
         return self._write(

@@ -124,7 +124,7 @@ def engines(rows: Sequence[Row]) -> str:
 
 def fidelity(rows: Sequence[Row]) -> str:
     """Return the number of runs by fidelity verdict; "" without verdicts."""
-    counts = Counter(str(row["fidelity"]) for row in rows if row.get("fidelity"))
+    counts = Counter(row["fidelity"] for row in rows if row.get("fidelity"))
     summary = [
         f'<span class="{name}">{name} {counts[name]}</span>'
         for name in ("PASS", "WARN", "FAIL")
@@ -225,10 +225,10 @@ def command(experiment: Experiment, rows: Sequence[Row]) -> str:
             settings.append(f"'{key}={text}'" if set(text) & set(" ;*?&|<>()") else f"{key}={text}")
     if settings:
         words += ["--set", *settings]
-    seeds = 1 + max(int(str(row["seed"])) for row in rows)
+    seeds = 1 + max(row["seed"] for row in rows)
     if seeds != experiment.seeds:
         words.append(f"--seeds {seeds}")
-    used = sorted({str(row["engine"]) for row in rows})
+    used = sorted({row["engine"] for row in rows})
     if used != [experiment.engines[0]]:
         words.append(f"--engine {','.join(used)}")
     if any(row.get("clock") == "virtual" for row in rows):

@@ -198,7 +198,7 @@ def compare_rows(
     by_id = {run.id: run for run in runs if run.id in new}
     comparisons = {}
     for row, about in published.entries(by_id.values()):
-        run = by_id[str(row["run"])]
+        run = by_id[row["run"]]
         comparisons[run.id] = compare(find(run.experiment), run, new[run.id], (row, about))
     return comparisons
 

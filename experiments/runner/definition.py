@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, cached_property
 from importlib import import_module
+from importlib.metadata import entry_points
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -29,11 +30,12 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
     from matplotlib.figure import Figure
+    from numpy.random import Generator
 
     from weft.topologies.core.topology import Topology
 
 Value = bool | int | float | str | None | list[bool] | list[int] | list[float] | list[str]
-Row = dict[str, Value]
+Row = dict[str, Any]
 Table = Sequence[Row]
 Entry = tuple[Row, dict[str, Any]]  # a stored row and its provenance
 
@@ -99,6 +101,12 @@ class Run:
         """Return the network that the parameter `topology` names."""
         return build(self.text("topology"))
 
+    def generator(self, *stream: int) -> Generator:
+        """Return a generator of random numbers from the seed; `stream` tells several apart."""
+        import numpy as np
+
+        return np.random.default_rng([self.seed, *stream])
+
     def text(self, key: str) -> str:
         return str(self.parameters[key])
 
@@ -109,7 +117,7 @@ class Run:
         return float(self.parameters[key])
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Result:
     """Result of one run.
 
@@ -455,8 +463,6 @@ def _sources() -> Mapping[str, Source]:
 
 def _added() -> Sequence[EntryPoint]:
     """Return the entry points of other packages: name = "module:EXPERIMENT"."""
-    from importlib.metadata import entry_points
-
     return tuple(entry_points(group=ENTRY_POINTS))
 
 

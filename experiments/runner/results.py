@@ -200,7 +200,7 @@ class Store:
             parameters = run["parameters"]
             if parameters.keys() != experiment.sweep.keys():
                 continue
-            if run["version"] == experiment.version_of(str(row["engine"]), parameters):
+            if run["version"] == experiment.version_of(row["engine"], parameters):
                 entries.append((row, provenance))
         return sorted(entries, key=lambda entry: order(experiment, entry[0]))
 

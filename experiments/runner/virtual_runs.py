@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, find
 from weft.experiments.runner.failures import RunFailure, reason
-from weft.experiments.runner.rows import row_of, text_of
+from weft.experiments.runner.rows import plain_or_nothing, row_of, text_of
 from weft.testbed.linux import clock
 from weft.testbed.machine.machine import machine
 from weft.testbed.runs import isolated_python
@@ -123,7 +123,7 @@ def answer(run: Run) -> dict[str, Any]:
 def main() -> None:
     """Inside User-Mode Linux: measure the run in the file RUN, and report the answer."""
     run = Run(**json.loads((host_questions.FOLDER / RUN).read_text(encoding="utf-8")))
-    host_questions.report(json.dumps(answer(run)))
+    host_questions.report(json.dumps(answer(run), default=plain_or_nothing))
 
 
 if __name__ == "__main__":

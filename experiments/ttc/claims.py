@@ -13,7 +13,6 @@ from weft.experiments.report.claims import (
     Form,
     Query,
     Statement,
-    StatementKind,
     Where,
     above,
     at_least,
@@ -21,7 +20,6 @@ from weft.experiments.report.claims import (
     below,
     between,
 )
-from weft.experiments.report.panels import number_of
 from weft.experiments.runner.definition import Row
 
 TTC = {"scheme": "ttc:delta=2"}
@@ -53,7 +51,7 @@ DISJOINT = Statement(
     "theorem 2.1",
     "D-mod-k guarantees link-disjoint downward paths for pairs with different destinations in a "
     "fat-tree network.",
-    StatementKind.LAW,
+    "law",
     "all fat-trees",
 )
 UPLINKS = Statement(
@@ -61,113 +59,113 @@ UPLINKS = Statement(
     "there exist certain permutation patterns … such that about … pairs use the same links under "
     "any deterministic routing scheme … D-mod-k routing may induce heavy uplink congestion. To "
     "address this, we introduce randomized uplink-load balancing",
-    StatementKind.LAW,
+    "law",
     "fat-trees, some permutation",
 )
 QUARTER = Statement(
     "section 3",
     "in a typical three-layer fat-tree network …, only about 25 percent of traffic is routed to "
     "D-mod-k paths",
-    StatementKind.NUMBER,
+    "number",
     "an estimate: two choices whose loads are independent and equally distributed",
 )
 NO_GAIN = Statement(
     "section 3",
     "We shall numerically show later that direct incorporation of the two-choice technique into "
     "D-mod-k scheme fails to improve the routing performance over D-mod-k.",
-    StatementKind.ORDER,
+    "order",
     FLOWS,
 )
 BEST = Statement(
     "section 4.1, figure 4",
     "Fig. 4 shows DRB with threshold achieves the best flow-path allocation with a significant "
     "performance improvement over Micro, VLB, and DRB with …",
-    StatementKind.ORDER,
+    "order",
     FLOWS,
 )
 VARIANCE = Statement(
     "section 4.1, figure 4",
     "the variance of the maximum link load over the 200 experiments is small",
-    StatementKind.LAW,
+    "law",
     FLOWS,
 )
 ACCURATE = Statement(
     "section 4.1, table 1",
     "Results in … show that the heuristic estimation is accurate.",
-    StatementKind.LAW,
+    "law",
     FLOWS,
 )
 LIMITED = Statement(
     "section 4.1, table 1",
     "the number of redirected flows is greatly limited by an appropriate setting of the threshold",
-    StatementKind.ORDER,
+    "order",
     FLOWS,
 )
 LARGER_ERROR = Statement(
     "section 4.1, table 1",
     "[the relative error of one fat-tree] is slightly larger than that of [the other] … Therefore, "
     "the estimation is more accurate when [d] is larger.",
-    StatementKind.ORDER,
+    "order",
     FLOWS,
 )
 LIKE_BALLS = Statement(
     "section 4.1, table 1",
     "the performance of DRB for flow-routing in fat-tree networks is similar to the performance of "
     "the two-choice technique for balanced allocation in the balls-into-bins problem",
-    StatementKind.LAW,
+    "law",
     FLOWS,
 )
 BALANCED = Statement(
     "section 4.2, figure 5",
     "DRB effectively balances both uplink and downlink loads, whereas Micro can balance uplink "
     "loads and D-mod-k can only balance downlink loads only.",
-    StatementKind.ORDER,
+    "order",
     PACKETS,
 )
 LATENCY = Statement(
     "section 4.2, figure 6",
     "packets routed by the DRB scheme suffer substantially lower average and tail packet latency "
     "especially in the heavy-traffic scenarios",
-    StatementKind.ORDER,
+    "order",
     PACKETS,
 )
 THRESHOLD = Statement(
     "section 4.2, figure 6",
     "By comparing the performance of DRB with threshold and DRB with … in Fig. 6, we can observe "
     "that the proposed threshold setting yields a significant performance improvement.",
-    StatementKind.ORDER,
+    "order",
     PACKETS,
 )
 RECURRENT = Statement(
     "theorem 5.1",
     "The CTMC … is irreducible, nonexplosive, and positive recurrent.",
-    StatementKind.LAW,
+    "law",
     "all loads below 1",
 )
 FIXED_POINT = Statement(
     "section 5.2",
     "the equilibrium solution can be well approximated by the fixed point solution",
-    StatementKind.LAW,
+    "law",
     "many queues, Poisson arrivals",
 )
 DOUBLY = Statement(
     "theorem 5.2",
     "The fixed-point solution of equation (9) … decays doubly exponentially.",
-    StatementKind.LAW,
+    "law",
     "all loads below 1 and all thresholds",
 )
 LAYERS = Statement(
     "section 5.4",
     "the numerical results in Fig. 5 also show that average and maximum queue lengths of uplinks "
     "at different layers are roughly the same",
-    StatementKind.LAW,
+    "law",
     PACKETS,
 )
 
 
 def of_experiments(row: Row, column: str) -> float:
     """Return the standard error of a row's most loaded link, from its experiments."""
-    return number_of(row, "max_load_sd_flows") / math.sqrt(number_of(row, "repetitions"))
+    return float(row["max_load_sd_flows"] / math.sqrt(row["repetitions"]))
 
 
 def loads(where: Where, column: str, **more: Any) -> Query:
@@ -180,7 +178,7 @@ def flows(
     scheme: str, column: str = "max_load_flows", k: int = 8, repetitions: int = 200, **more: Any
 ) -> Query:
     """Return a figure of figure 4: k flows of each host."""
-    where: Where = {"topology": FT, "traffic": "random", "scheme": scheme, "k": k}
+    where = {"topology": FT, "traffic": "random", "scheme": scheme, "k": k}
     return loads({**where, "repetitions": repetitions}, column, **more)
 
 
@@ -188,7 +186,7 @@ def extreme(
     statistic: Any, scheme: str | tuple[str, ...], column: str = "max_load_flows", **more: Any
 ) -> Query:
     """Return an extreme of a figure of figure 4 over both fat-trees and all k."""
-    where: Where = {"topology": TREES, "traffic": "random", "scheme": scheme, "k": EACH_K}
+    where = {"topology": TREES, "traffic": "random", "scheme": scheme, "k": EACH_K}
     return loads(where, column, statistic=statistic, **more)
 
 
@@ -199,27 +197,27 @@ def redirected(scheme: str) -> Query:
 
 def error_of_estimate(**more: Any) -> Query:
     """Return by how much the estimate of the most loaded link is above the measured one."""
-    where: Where = {"traffic": "random", **TTC_FLOWS, "k": 8, **more}
+    where = {"traffic": "random", **TTC_FLOWS, "k": 8, **more}
     return Query("ttc_flow", where, "estimate_flows", by="max_load_flows", form=Form.GAIN)
 
 
 def adversarial(scheme: str, column: str, d: int, **more: Any) -> Query:
     """Return a figure of the permutation that loads D-mod-k's uplinks most."""
     topology = f"fattree:n=3,d={d}"
-    where: Where = {"topology": topology, "traffic": "adversarial", "scheme": scheme, "k": 1}
+    where = {"topology": topology, "traffic": "adversarial", "scheme": scheme, "k": 1}
     return loads(where, column, **more)
 
 
 def downlinks(layer: int) -> Query:
     """Return the flows on the fullest downlink of a layer under D-mod-k, over permutations."""
-    where: Where = {"topology": TREES, "traffic": ("random", "adversarial")}
+    where = {"topology": TREES, "traffic": ("random", "adversarial")}
     column = f"down{layer}_max_load_flows"
     return Query("ttc_flow", {**where, "scheme": "dmodk", "k": 1}, column, statistic=max)
 
 
 def packets(scheme: str, column: str, load: float = 0.95, d: int = 8, **more: Any) -> Query:
     """Return a figure of figures 5 and 6."""
-    where: Where = {"topology": f"fattree:n=3,d={d}", "scheme": scheme, "load_fraction": load}
+    where = {"topology": f"fattree:n=3,d={d}", "scheme": scheme, "load_fraction": load}
     return Query("ttc_packet", where, column, **more)
 
 
@@ -531,13 +529,13 @@ THEORY = (
 
 def on_linux(scheme: str, column: str, **more: Any) -> Query:
     """Return a figure of UDP on Linux, four ports, 80 % load."""
-    where: Where = {"topology": "fattree:k=4", "scheme": scheme, "traffic": "udp:load=80"}
+    where = {"topology": "fattree:k=4", "scheme": scheme, "traffic": "udp:load=80"}
     return Query("ttc_kernel", {**where, "clock": "virtual"}, column, seeds=10, **more)
 
 
 def over_tcp(scheme: str) -> Query:
     """Return TTC's goodput of TCP on a Clos network by that of another scheme."""
-    where: Where = {"topology": "clos:n=4,r=2,m=4", "traffic": "cross", "clock": "virtual"}
+    where = {"topology": "clos:n=4,r=2,m=4", "traffic": "cross", "clock": "virtual"}
     over = {"scheme": scheme}
     return Query("fabric_gain", {**where, "scheme": "ttc"}, "goodput_fraction", over, seeds=10)
 

@@ -47,7 +47,7 @@ SETTING = (
 
 def hosts_of_an_edge_switch(topology: Topology) -> int:
     """Return the number of hosts of an edge switch; ValueError unless all have as many."""
-    _, hosts = np.unique(topology.links[topology.level == 0][:, 2], return_counts=True)
+    _, hosts = np.unique(topology.host_links[:, 2], return_counts=True)
     if len(set(hosts.tolist())) > 1:
         raise ValueError(
             f"fabric_gain: the edge switches of {topology.spec} have different numbers of hosts"
@@ -69,7 +69,7 @@ def ideal_flows(topology: Topology, ends: Sequence[tuple[int, int]]) -> int:
 
     ends: source and destination of each flow.
     """
-    edge = {host: topology.ports(host)[0][1] for host in range(topology.servers)}
+    edge = {host: topology.edge(host) for host in range(topology.servers)}
     leaving = Counter(edge[src] for src, dst in ends if edge[src] != edge[dst])
     uplinks = Counter(topology.links[topology.level == 1][:, 0].tolist())
     return (
@@ -84,9 +84,7 @@ def measure(run: Run) -> Result:
     rate_bps, seconds = run.integer("rate_mbps") * Mbps, run.number("seconds")
     warm_up_s = min(MOST_WARM_UP_S, seconds / 4)
     with kernel_run.fabric(run, common.link(run)) as fabric:
-        ends = pairs(
-            traffic(run, fabric.topology), fabric.topology.servers, np.random.default_rng(run.seed)
-        )
+        ends = pairs(traffic(run, fabric.topology), fabric.topology.servers, run.generator())
         observation = kernel_run.send_tcp(
             run,
             fabric.network,

@@ -29,8 +29,8 @@ LATENCIES = {
 def by_network(table: Table) -> Table:
     """Return the rows of figure 4, with the letter of their network."""
     networks = {"fattree:n=3,d=8": "(a) FT(3,8)", "fattree:n=3,d=16": "(b) FT(3,16)"}
-    rows = [row | {"network": networks[str(row["topology"])]} for row in with_estimate(table)]
-    return sorted(rows, key=lambda row: str(row["network"]))
+    rows = [row | {"network": networks[row["topology"]]} for row in with_estimate(table)]
+    return sorted(rows, key=lambda row: row["network"])
 
 
 FIGURES = (

@@ -33,7 +33,7 @@ from weft.daemons.core.compiled import compiled
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.engines.arrays import Ints, int_zeros
 from weft.experiments.engines.workloads import derangements, transpose
-from weft.experiments.report.panels import Curves, number_of
+from weft.experiments.report.panels import Curves
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table
 from weft.experiments.runner.parameters import Integer, Spec, Word
 from weft.experiments.ttc.fat_tree_links import (
@@ -132,12 +132,12 @@ def measure(run: Run) -> Result:
     most = loads.max(axis=1)
     by_layer = zip(ft.layers, loads.mean(axis=0), strict=True)
     return Result(
-        figures={
+        {
             "delta_flows": rule.delta,
-            "max_load_flows": float(most.mean()),
-            "max_load_sd_flows": float(most.std()),
+            "max_load_flows": most.mean(),
+            "max_load_sd_flows": most.std(),
             "estimate_flows": k + math.log(math.log(ft.hosts)) / math.log(2) + rule.delta,
-            **{f"{name}_max_load_flows": float(load) for name, load in by_layer},
+            **{f"{name}_max_load_flows": load for name, load in by_layer},
             **choices.figures(),
             "max_loads_flows": most.tolist(),
         }
@@ -149,7 +149,7 @@ def layer_loads(run: Run, ft: LayeredTreeShape, rule: SchemeRules, choices: Upwa
     k, repetitions, fabric = run.integer("k"), run.integer("repetitions"), links(ft)
     loads = np.empty((repetitions, 2 * ft.n - 1), np.int64)
     for repetition in range(repetitions):
-        rng = np.random.default_rng([run.seed, repetition])
+        rng = run.generator(repetition)
         order = rng.permutation(k * ft.hosts)
         dst = destinations(run.text("traffic"), ft, k, rng).ravel()[order]
         draws = rng.integers(1 << 32, size=(len(order), ft.n - 1, DRAWS))
@@ -185,9 +185,7 @@ def with_estimate(table: Table) -> Table:
     """Return the rows with loads above k, and the estimate of equation (5) as a series."""
     rows = []
     for row in table:
-        k, most, estimate = (
-            number_of(row, key) for key in ("k", "max_load_flows", "estimate_flows")
-        )
+        k, most, estimate = (row[key] for key in ("k", "max_load_flows", "estimate_flows"))
         rows.append(row | {"above_k_flows": most - k})
         if row["scheme"] == "ttc:delta=sqrt":
             series: Row = {"scheme": "estimate", "default_path_fraction": None}

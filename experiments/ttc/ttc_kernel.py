@@ -74,13 +74,13 @@ def udp(run: Run, fabric: FabricRun, load: float) -> Result:
     """Measure slots of packets."""
     network, topology, rate_bps = fabric.network, fabric.topology, run.integer("rate_mbps") * Mbps
     slots = round(run.number("seconds") * 1e6 / slot_us(run))
-    destinations = packets(np.random.default_rng(run.seed), topology.servers, slots, load)
+    destinations = packets(run.generator(), topology.servers, slots, load)
     before = fabric.plane.counters()
     with Reordering(network) as order, Fidelity(network) as fidelity:
         sent = kernel_run.send_slots(network, destinations, rate_bps)
     late_fraction = sent.late_slots / len(destinations)
     return Result(
-        figures={
+        {
             **layers(topology, sent.queues),
             **delays(order.table, slot_us(run), links_us(run, topology, destinations)),
             **redirected(run, topology, before, fabric.plane.counters()),
@@ -133,7 +133,7 @@ def links_us(run: Run, topology: Topology, destinations: Ints) -> float:
 def tcp(run: Run, fabric: FabricRun) -> Result:
     """Measure endless TCP flows."""
     warm_up_s = min(MOST_TCP_WARM_UP_S, run.number("seconds"))
-    ends = permutation(np.random.default_rng(run.seed), fabric.topology.servers)
+    ends = permutation(run.generator(), fabric.topology.servers)
     before = fabric.plane.counters()
     with Occupancies(fabric.network) as queues:
         observation = kernel_run.send_tcp(
@@ -203,7 +203,7 @@ def model(run: Run) -> Row:
         slots=MODEL_SLOTS,
         watched=MODEL_WATCHED,
         lengths=LENGTHS,
-        rng=np.random.default_rng(run.seed),
+        rng=run.generator(),
     )
     in_service = watched.histogram[:, 1:].sum(axis=1)
     means = (watched.total - in_service) / (ft.hosts * MODEL_WATCHED)
@@ -211,7 +211,7 @@ def model(run: Run) -> Row:
         "model_delay_mean_slots": float(latencies.mean.mean()) - mean_links(ft),
         **{f"model_{key}": value for key, value in watched.choices.figures().items()},
         **{
-            f"model_{name}_mean_queue_packets": float(value)
+            f"model_{name}_mean_queue_packets": value
             for name, value in zip(ft.layers, means, strict=True)
         },
     }
@@ -247,7 +247,7 @@ def beside_model(table: Table) -> Table:
     """Return a row for the kernel and one for the model of each run with UDP, with its load."""
     rows = []
     for row in table:
-        load = load_in(str(row["traffic"]))
+        load = load_in(row["traffic"])
         if load is not None:
             modelled = {key: row.get(f"model_{key}") for key in SHOWN}
             rows.append(row | {"load_fraction": load, "source": "Linux"})
@@ -281,8 +281,7 @@ EXPERIMENT = Experiment(
         **QUEUE_COLUMNS,
         "delay_mean_slots": (
             "mean time of a packet from the first switch to the receiver, in packet times; "
-            "queueing "
-            "alone"
+            "queueing alone"
         ),
         "delay_p99_slots": (
             "99th percentile of that time, with the delays that links themselves have"

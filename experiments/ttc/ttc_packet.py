@@ -15,8 +15,6 @@ from __future__ import annotations
 
 from functools import partial
 
-import numpy as np
-
 from weft.experiments.engines import common_parameters as common
 from weft.experiments.report import panels
 from weft.experiments.report.panels import Curves, Stack
@@ -45,16 +43,16 @@ def measure(run: Run) -> Result:
         slots=run.integer("slots"),
         watched=run.integer("watched_slots"),
         lengths=LENGTHS,
-        rng=np.random.default_rng(run.seed),
+        rng=run.generator(),
     )
     if not len(latencies.mean):
         raise ValueError(
             "ttc_packet: no host sent in the watched slots: raise watched_slots or load_fraction"
         )
     return Result(
-        figures={
-            "mean_latency_slots": float(latencies.mean.mean()),
-            "tail_latency_slots": float(latencies.worst.mean()),
+        {
+            "mean_latency_slots": latencies.mean.mean(),
+            "tail_latency_slots": latencies.worst.mean(),
             **watched.choices.figures(),
             **queue_figures(ft, watched, ft.hosts * run.integer("watched_slots")),
         }
@@ -67,8 +65,8 @@ def queue_figures(ft: LayeredTreeShape, watched: Watched, slots: int) -> Row:
     longest = zip(ft.layers, watched.largest, strict=True)
     at_least = watched.histogram[0][::-1].cumsum()[::-1] / slots
     return {
-        **{f"{name}_mean_queue_packets": float(value) for name, value in means},
-        **{f"{name}_max_queue_packets": int(value) for name, value in longest},
+        **{f"{name}_mean_queue_packets": value for name, value in means},
+        **{f"{name}_max_queue_packets": value for name, value in longest},
         "up1_at_least": at_least.tolist(),
     }
 

@@ -23,7 +23,7 @@ from weft.daemons.core.compiled import compiled
 from weft.daemons.routing.selection import below, ttc
 from weft.experiments.engines.arrays import Floats, Ints, int_zeros
 from weft.experiments.report import panels
-from weft.experiments.report.panels import Curves, number_of
+from weft.experiments.report.panels import Curves
 from weft.experiments.runner.definition import Experiment, Result, Run, Table
 from weft.experiments.runner.parameters import Integer, Number
 
@@ -150,16 +150,16 @@ def measure(run: Run) -> Result:
     )
     limit = fixed_point(load, delta)
     warm_up, watched = events(queues, load)
-    rng = np.random.default_rng(run.seed)
+    rng = run.generator()
     finite = simulate(queues, load, delta, warm_up=warm_up, watched=watched, rng=rng)
     common = min(len(limit), len(finite))
     differs = np.abs(finite[1:common] - limit[1:common])
     visible = limit[1:common] > min(SEEN, load / 2)
     return Result(
-        figures={
-            "mean_queue_packets": float(limit[1:].sum()),
-            "simulated_mean_queue_packets": float(finite[1:].sum()),
-            "worst_error_fraction": float(differs[visible].max()),
+        {
+            "mean_queue_packets": limit[1:].sum(),
+            "simulated_mean_queue_packets": finite[1:].sum(),
+            "worst_error_fraction": differs[visible].max(),
             "z": growth(delta),
             "measured_z": measured_growth(limit, delta),
             "at_least": limit.tolist(),
@@ -184,7 +184,7 @@ def tails(table: Table) -> Table:
     lists = {"at_least": "limit", "simulated_at_least": "simulated"}
     rows = panels.melted(table, lists, "source", "fraction")
     points = panels.exploded(rows, ["fraction"], "queue_packets")
-    return [point for point in points if number_of(point, "fraction") > LEAST_DRAWN]
+    return [point for point in points if point["fraction"] > LEAST_DRAWN]
 
 
 EXPERIMENT = Experiment(

@@ -60,7 +60,7 @@ def _with_hosts(topology: Topology, places: DrawingLayout) -> tuple[Any, Any]:
     radii = np.full(topology.nodes, SERVER_RADIUS)
     if places.hosts:
         return centres, radii
-    host_links = topology.links[topology.level == 0].tolist()
+    host_links = topology.host_links.tolist()
     count = Counter(router for _, _, router, _ in host_links)
     placed: Counter[int] = Counter()
     for host, _, router, _ in host_links:

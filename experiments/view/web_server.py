@@ -48,8 +48,7 @@ ANSWER_S = 20.0
 PIPE_BYTES = 4096  # written to a pipe as a whole or not at all
 PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' "
-    "data:; "
-    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+    "data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
 REPORT_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"

@@ -95,7 +95,7 @@ def _groups(topology: Topology, pinned: Mapping[int, int]) -> list[int]:
     anchors = {machine: node for node, machine in pinned.items()}
     home = [anchors[pinned[node]] if node in pinned else node for node in range(topology.nodes)]
     if not topology.server_centric:
-        for a, _, b, _ in topology.links[topology.level == 0].tolist():
+        for a, _, b, _ in topology.host_links.tolist():
             if a not in pinned:
                 home[a] = home[b]
     numbers = {node: number for number, node in enumerate(sorted(set(home)))}

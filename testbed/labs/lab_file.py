@@ -312,7 +312,12 @@ def written(lab: Lab) -> str:
 
     content: dict[str, Any] = {}
     if lab.topology.family == "file":
-        content["nodes"] = _written_nodes(lab.topology)
+        content["nodes"] = {
+            lab.topology.naming.label(node): {
+                "kind": "host" if node < lab.topology.servers else "switch"
+            }
+            for node in range(lab.topology.nodes)
+        }
     else:
         content["topology"] = lab.topology.spec
     content["scheme"] = lab.scheme
@@ -329,14 +334,6 @@ def written(lab: Lab) -> str:
         content["commands"] = {node: list(lines) for node, lines in lab.commands.items()}
     text: str = yaml.safe_dump(content, sort_keys=False, default_flow_style=None, width=120)
     return text
-
-
-def _written_nodes(topology: Topology) -> dict[str, dict[str, str]]:
-    nodes = {}
-    for node in range(topology.nodes):
-        kind = "host" if node < topology.servers else "switch"
-        nodes[topology.naming.label(node)] = {"kind": kind}
-    return nodes
 
 
 def _written_links(lab: Lab) -> list[dict[str, Any]]:

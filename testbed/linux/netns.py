@@ -41,11 +41,6 @@ def mount(source: str, target: str, flags: int) -> None:
     )
 
 
-def unmount(target: str) -> None:
-    """Detach the mount at `target`; raise OSError if there is none."""
-    check(libc.umount2(target.encode(), MNT_DETACH), f"umount {target}")
-
-
 def enter(fd: int) -> None:
     """Move the calling thread into the namespace of descriptor `fd`."""
     check(libc.setns(fd, CLONE_NEWNET), f"setns {fd}")
@@ -272,7 +267,7 @@ def forget(names: Iterable[str]) -> None:
         path = NAMES / name
         with suppress(FileNotFoundError):
             with suppress(OSError):  # EINVAL: the file has no mount yet
-                unmount(str(path))
+                check(libc.umount2(os.fsencode(path), MNT_DETACH), f"umount {path}")
             path.unlink()
 
 

@@ -99,7 +99,8 @@ def prepared(
     """
     link = with_hop_cost(link)
     host_link = with_hop_cost(host_link)
-    own_links = _own_links_with_costs(topology, own_links)
+    specs = topology.own_links if own_links is None else own_links
+    own_links = {number: spec for number in specs if (spec := with_hop_cost(specs[number]))}
     how = planes(topology, scheme, link, host_link=host_link, own_links=own_links)
     plan = NetworkPlan(
         run.UNNAMED,
@@ -115,14 +116,6 @@ def prepared(
     require_features(plan, scheme, how, outwards=options.outwards)
     here = {node: how.configs[node] for node in plan.nodes if node in how.configs}
     return plan, how._replace(configs=here)
-
-
-def _own_links_with_costs(
-    topology: Topology, own_links: Mapping[int, LinkSpec] | None
-) -> dict[int, LinkSpec]:
-    specs = topology.own_links if own_links is None else own_links
-    with_costs = {number: with_hop_cost(spec) for number, spec in specs.items()}
-    return {number: spec for number, spec in with_costs.items() if spec}
 
 
 def require_processes(packed: int | None) -> None:

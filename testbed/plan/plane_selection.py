@@ -148,7 +148,7 @@ def check_routes(topology: Topology, spec: str, layers: int) -> None:
     A switch has routes to every other one with hosts and to its own hosts: in each of `layers`, and
     for addresses without a layer.
     """
-    edges = {topology.ports(host)[0][1] for host in range(topology.servers)}
+    edges = {topology.edge(host) for host in range(topology.servers)}
     routes = (1 + layers) * (len(edges) * (topology.switches - 1) + topology.servers)
     if routes > MOST_ROUTES:
         advice = "take fewer layers" if layers > 1 else "take a smaller network"

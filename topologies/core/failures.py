@@ -44,7 +44,7 @@ def fail_racks(topology: Topology, switches: ArrayLike) -> Topology:
         raise ValueError(
             f"{topology.naming.name(others[0])} is no switch with servers, so there is no such rack"
         )
-    host_links = topology.links[topology.level == 0]
+    host_links = topology.host_links
     servers = host_links[np.isin(host_links[:, 2], numbers), 0]
     return fail_nodes(topology, np.concatenate([servers, numbers]))
 

@@ -52,7 +52,7 @@ def _order(topology: Topology, placement: str, seed: int) -> NDArray[np.int64]:
     if placement == LINEAR:
         return np.arange(topology.servers)
     leaves = np.full(topology.servers, -1)
-    at_hosts = topology.links[topology.level == 0]
+    at_hosts = topology.host_links
     leaves[at_hosts[:, 0]] = at_hosts[:, 2]
     # hosts of a leaf in order of number, and how many precede each
     order = np.argsort(leaves, kind="stable")

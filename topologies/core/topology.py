@@ -241,6 +241,16 @@ class Topology:
         ends = ends[np.lexsort((ends[:, 1], ends[:, 0]))]
         return ends, np.searchsorted(ends[:, 0], np.arange(self.nodes + 1))
 
+    @property
+    def host_links(self) -> NDArray[np.int64]:
+        """Ends of the links of level 0, each from a server to a switch."""
+        links: NDArray[np.int64] = self.links[self.level == 0]
+        return links
+
+    def edge(self, host: int) -> int:
+        """Return the switch that a host's first link leads to."""
+        return self.ports(host)[0][1]
+
     def ports(self, node: int) -> list[tuple[int, int, int, int]]:
         """Return (port, peer, peer's port, link) of every port of `node`, also of failed links."""
         ends, start = self._ends

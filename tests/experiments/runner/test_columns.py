@@ -158,13 +158,18 @@ def column_patterns() -> Iterator[str]:
 
 
 def literal_figures(tree: ast.AST) -> set[str]:
-    """The columns that a module's runs give, as far as they stand in it: figures={"name": ...}."""
-    parameters = [
-        node.value
+    """The columns that a module's runs give, as far as they stand in it: Result({"name": ...})."""
+    results = [
+        node
         for node in ast.walk(tree)
-        if isinstance(node, ast.keyword) and node.arg == "figures"
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "Result"
     ]
-    keys = [key for one in parameters if isinstance(one, ast.Dict) for key in one.keys]
+    figures = [
+        value
+        for one in results
+        for value in (*one.args, *(k.value for k in one.keywords if k.arg == "figures"))
+    ]
+    keys = [key for one in figures if isinstance(one, ast.Dict) for key in one.keys]
     return {str(key.value) for key in keys if isinstance(key, ast.Constant)}
 
 
