@@ -153,11 +153,11 @@ def claim_table(selection: str, published: PublishedSet) -> str:
     return table(CLAIM_TITLES, lines) + "".join("\n" + note for note in notes)
 
 
-def ditto(lines: Sequence[Sequence[str]]) -> list[Sequence[str]]:
+def ditto(lines: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
     """Return `lines` with AS_ABOVE in place of a last cell that is that of the line before."""
     above = ["", *(line[-1] for line in lines)]
     return [
-        [*line[:-1], AS_ABOVE if line[-1] and line[-1] == last else line[-1]]
+        (*line[:-1], AS_ABOVE if line[-1] and line[-1] == last else line[-1])
         for line, last in zip(lines, above, strict=False)
     ]
 
