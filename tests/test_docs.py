@@ -33,6 +33,8 @@ import pytest
 from weft.daemons.core import registry
 from weft.experiments.cli import catalogue, cli
 from weft.experiments.runner import definition
+from weft.testbed.labs import lab_file
+from weft.testbed.labs.lab_file import NamedText
 from weft.topologies import canonical
 
 ROOT = Path(__file__).parent.parent
@@ -144,8 +146,8 @@ def check_words(words: list[str]) -> None:
 
 
 def check(arguments: argparse.Namespace) -> None:
-    """ValueError unless experiments, parameters, networks and schemes that `given` names are
-    there."""
+    """ValueError unless experiments, parameters, networks and schemes that `arguments` names are
+    there, and the page's labs are labs, with its answers."""
     values = vars(arguments)
     name = values.get("experiment")
     if name and not {name, *re.findall(r"\w+", " ".join(values.get("set") or []))} & {*OF_EXAMPLES}:
@@ -157,6 +159,14 @@ def check(arguments: argparse.Namespace) -> None:
         spec = values.get(key)
         if spec and not spec.startswith(("none", *OF_EXAMPLES)):
             registry.scheme(spec)
+    texts = {
+        key: NamedText(path.read_text(), str(path))
+        for key in ("lab", "answer", "hidden")
+        if (path := Path(str(values.get(key)))).is_file()
+    }
+    if "lab" in texts:
+        text, name = texts.pop("lab")
+        lab_file.parse(text, name=name, **texts)
 
 
 @pytest.mark.parametrize("page", PAGES)

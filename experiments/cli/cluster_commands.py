@@ -342,5 +342,8 @@ def forwarded(arguments: Namespace, words: Sequence[str]) -> bool:
     if run:
         is_node = arguments.elements == ("node",)
         parts = [run.home(element)] if is_node else run.having(element)
-        sys.stdout.writelines(run.carry_out(parts, words))
+        for part, printed in zip(parts, run.carry_out(parts, words), strict=True):
+            # clocks and counters are those of the machine
+            machine = f"{run.parts[part].machine}: " if len(parts) > 1 else ""
+            sys.stdout.writelines(machine + line for line in printed.splitlines(keepends=True))
     return run is not None

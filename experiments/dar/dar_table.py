@@ -532,7 +532,7 @@ EXPERIMENT = Experiment(
         always=5,
         strokes={
             f"mean_{column}": {
-                f"{extreme}_{column}": "least throughput, else the most",
+                f"{extreme}_{column}": "ours: least throughput, else largest value",
                 f"paper_mean_{column}": "the paper's mean",
             }
             for extreme, column in (

@@ -147,9 +147,9 @@ FIGURES = (
             rows=table_1,
             strokes={
                 cell: {
-                    f"{cell} extreme": "least throughput, else the most",
+                    f"{cell} extreme": "ours: least throughput, else largest value",
                     f"{cell} paper": "the paper's mean",
-                    f"{cell} paper extreme": "the paper's least throughput, else the most",
+                    f"{cell} paper extreme": "the paper's: least throughput, else largest value",
                 }
                 for cell in CELLS
             },

@@ -26,6 +26,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
 from weft.experiments.report import style
@@ -59,6 +60,7 @@ BLOCK = re.compile(
 )
 CLAIM_TITLES = ("", *TITLES[1:])
 UNFINISHED = "unfinished"
+AS_ABOVE = "as above"
 RowPair = tuple[Row, Row]
 PAIRED = "Ratios of runs of the same seed, with 95 % intervals."
 UNCUT = ("_ended_", "_median_")  # statistics without the times of flows that did not end
@@ -145,9 +147,18 @@ def claim_table(selection: str, published: PublishedSet) -> str:
         return table(CLAIM_TITLES[:-1], lines)
     claims = select(selection.split(), runs=False).claims
     outcomes = {name: outcome(claim, published.rows) for name, claim in claims.items()}
-    lines = [texts(name, ours) for name, ours in outcomes.items()]
+    lines = ditto([texts(name, ours) for name, ours in outcomes.items()])
     notes = [*reasons_of(claims, outcomes), *quotes_of(claims)]
     return table(CLAIM_TITLES, lines) + "".join("\n" + note for note in notes)
+
+
+def ditto(lines: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Return `lines` with AS_ABOVE in place of a last cell that is that of the line before."""
+    above = ["", *(line[-1] for line in lines)]
+    return [
+        (*line[:-1], AS_ABOVE if line[-1] and line[-1] == last else line[-1])
+        for line, last in zip(lines, above, strict=False)
+    ]
 
 
 def reasons_of(claims: Mapping[str, Claim], outcomes: Mapping[str, Outcome]) -> Iterator[str]:
@@ -174,7 +185,20 @@ def by_text(texts_of: Mapping[str, str]) -> dict[str, str]:
     names: dict[str, list[str]] = {}
     for name, text in texts_of.items():
         names.setdefault(text, []).append(name)
-    return {text: ", ".join(own) for text, own in names.items() if text}
+    return {text: spans(own) for text, own in names.items() if text}
+
+
+def spans(names: Sequence[str]) -> str:
+    """Return the names of claims of one paper, three or more that follow each other as a span."""
+    groups: list[list[str]] = []
+    for name in names:
+        paper, _, number = name.rpartition("-")
+        if groups and groups[-1][-1] == f"{paper}-{int(number) - 1}":
+            groups[-1].append(name)
+        else:
+            groups.append([name])
+    texts_of = ([f"{own[0]} to {own[-1]}"] if len(own) > 2 else own for own in groups)
+    return ", ".join(chain.from_iterable(texts_of))
 
 
 def verdict_table(published: PublishedSet) -> str:

@@ -122,4 +122,4 @@ LAYERS = {
 }
 for _message in FORMATS:
     bind_layers(Weft, LAYERS[_message.name], type=_message.kind)
-bind_layers(UDP, Weft, sport=CONTROL_PORT, dport=CONTROL_PORT)
+bind_layers(UDP, Weft, dport=CONTROL_PORT)  # daemons send from ports that the kernel chooses

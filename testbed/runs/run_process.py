@@ -50,6 +50,8 @@ def start(
             stdout=stdout,
             stderr=errors,
             start_new_session=alone,
+            # Python would show where Ctrl-C met its imports; the module decides about it after them
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
         )
 
 

@@ -1,15 +1,17 @@
 """Networks from the command line, as a person uses them."""
 
+import argparse
 import json
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from weft.experiments.cli import cli
+from weft.experiments.cli import cli, cluster_commands
 from weft.testbed.linux import clock, netns
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.network import clean
@@ -36,6 +38,21 @@ def name():
     for record in run.runs():
         if record.id == name:
             clean.remove(record)
+
+
+def test_a_command_on_several_machines_names_them(monkeypatch, capsys):
+    """Each has a clock of its own, and `weft fail` prints it."""
+    parts = [SimpleNamespace(machine="a"), SimpleNamespace(machine="b")]
+    spread_run = SimpleNamespace(
+        parts=parts,
+        having=lambda link: [0, 1] if link == "cut" else [1],
+        carry_out=lambda numbers, words: [f"{words[0]} {number} s\n" for number in numbers],
+    )
+    monkeypatch.setattr(cluster_commands, "spread", lambda name: spread_run)
+    for link in ("cut", "local"):
+        arguments = argparse.Namespace(run="demo", elements=("what",), what=link)
+        assert cluster_commands.forwarded(arguments, ["fail"])
+    assert capsys.readouterr().out == "a: fail 0 s\nb: fail 1 s\nfail 1 s\n"
 
 
 @pytest.mark.kernel

@@ -213,6 +213,18 @@ def test_a_table_of_claims_has_rules_settings_reasons_and_quotes():
     assert f"> **ccrdn-2**, section 1 (up to): “{agreed.statement.quote}”\n" in shown
 
 
+def test_a_size_that_the_claim_above_has_stands_once():
+    lines = [("a", "x"), ("b", "x"), ("c", ""), ("d", ""), ("e", "x"), ("f", "y"), ("g", "x")]
+    shown = ["x", pages.AS_ABOVE, "", "", "x", "y", "x"]
+    assert [line[-1] for line in pages.ditto(lines)] == shown
+    assert [line[0] for line in pages.ditto(lines)] == list("abcdefg")
+
+
+def test_claims_that_follow_each_other_are_named_as_a_span():
+    names = [f"dar-{number}" for number in (3, 5, 6, 9, 10, 11, 12, 1)]
+    assert pages.spans(names) == "dar-3, dar-5, dar-6, dar-9 to dar-12, dar-1"
+
+
 def test_numbers_of_readme_are_of_the_set():
     section = page_of("README.md").partition("## What comes out")[2].partition("\n## ")[0]
     assert unsourced_numbers(section, "") == []

@@ -93,7 +93,7 @@ def test_a_message_may_be_made_by_hand() -> None:
 
 def test_captures_are_read_with_their_messages(tmp_path: Path) -> None:
     payload = wire.encode(wire.HopDied(1, 2, 3, 4, (5, 6)))
-    frames = [Ether() / IP() / UDP(sport=port, dport=port) / payload for port in (6330, 6331)]
+    frames = [Ether() / IP() / UDP(sport=47306, dport=port) / payload for port in (6330, 6331)]
     files = Files(tmp_path, "h0", ["h0-eth0"], 1 << 16, most_bytes=0, most_files=0)
     for at_ns, frame in enumerate(map(bytes, frames)):
         files.write(0, at_ns, frame, len(frame), OUTBOUND)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from pathlib import Path
 
@@ -40,3 +41,12 @@ def test_a_process_that_is_killed_while_its_run_goes_on_is_an_error(
     monkeypatch.setattr(RunRecord, "alive", lambda run: True)
     with pytest.raises(OSError, match=r"watches run .* was killed$"):
         end_of("kill -KILL $$")
+
+
+def test_a_process_that_still_imports_says_nothing_of_ctrl_c(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    process = run_process.start(RUN, run_process.__name__, [])  # a module that only imports
+    while process.poll() is None:
+        process.send_signal(signal.SIGINT)
+    assert (process.returncode, capfd.readouterr().err) == (0, "")
