@@ -20,7 +20,7 @@ from weft.experiments.cli.options import (
     add_run,
     option,
 )
-from weft.testbed.runs.private_files import owned_by_caller
+from weft.testbed.runs.private_files import owned_by_caller, write_whole
 
 if TYPE_CHECKING:
     from weft.testbed.labs.lab_file import Lab
@@ -242,8 +242,7 @@ def save(arguments: Namespace) -> int:
     if not arguments.output:
         sys.stdout.write(text)
         return 0
-    with owned_by_caller(Path(arguments.output)):
-        Path(arguments.output).write_text(text, encoding="utf-8")
+    write_whole(Path(arguments.output), text.encode())
     return 0
 
 

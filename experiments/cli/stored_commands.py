@@ -21,7 +21,7 @@ from weft.experiments.cli.run_commands import add_experiment_options, several
 from weft.experiments.runner import definition
 from weft.experiments.runner.console import say, show, stages
 from weft.experiments.runner.definition import Entry, Experiment, Row, split
-from weft.testbed.runs.private_files import owned_by_caller
+from weft.testbed.runs.private_files import owned_by_caller, write_whole
 from weft.topologies.core.grammar import unknown
 
 if TYPE_CHECKING:
@@ -224,9 +224,7 @@ def export(arguments: Namespace) -> int:
     if not arguments.output:
         sys.stdout.write(content.decode())
         return 0
-    path = Path(arguments.output)
-    with owned_by_caller(path):
-        path.write_bytes(content)
+    write_whole(Path(arguments.output), content)
     return 0
 
 
@@ -249,8 +247,7 @@ def report(arguments: Namespace) -> int:
         raise ValueError(f"nothing is stored in {arguments.results}; weft run measures")
     output = Path(arguments.output or f"{arguments.results}/report.html")
     text = page(tables, machines(tables), store.rows, store.size())
-    with owned_by_caller(output):
-        output.write_text(text, encoding="utf-8")
+    write_whole(output, text.encode())
     return print_paths([output], as_json=arguments.json)
 
 
