@@ -132,9 +132,15 @@ def _of_containerlab(path: str) -> Topology:
 
 
 def text_of(path: str) -> str:
-    """Return the text of a file; ValueError, in one line, if it cannot be read."""
+    """Return the text of a file; ValueError, in one line, if it cannot be read.
+
+    A file without end, such as a device, is read to more characters than a lab may have.
+    """
+    from weft.testbed.labs.yaml_lines import MOST_CHARACTERS
+
     try:
-        return Path(path).read_text(encoding="utf-8")
+        with open(path, encoding="utf-8") as file:
+            return file.read(MOST_CHARACTERS + 1)
     except OSError as error:
         raise ValueError(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError:

@@ -88,8 +88,8 @@ def test_a_stop_loses_no_row_and_what_others_publish_meanwhile_stays(tmp_path, m
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
-        patch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match="No space left"):
         published.publish(EXPERIMENT, RUNS, [entry(RUNS[3])])
     assert [(file, file.read_bytes()) for file in tmp_path.iterdir()] == [(path, before)]
 

@@ -104,9 +104,10 @@ def test_a_file_is_written_whole_or_stays_as_it_was(tmp_path, monkeypatch):
         path.write_text("half of it")
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         patch.setattr(Path, "write_bytes", stopped)
-        private_files.write_whole(file, b"fourth")
+        with pytest.raises(KeyboardInterrupt):
+            private_files.write_whole(file, b"fourth")
     assert (file.read_bytes(), len(list(tmp_path.iterdir()))) == (b"third", 2)
     for path, line in (("/dev/full", "/dev/full: No space left"), (tmp_path, "Is a directory")):
         with pytest.raises(OSError, match=line):
