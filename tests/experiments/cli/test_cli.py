@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -941,6 +942,40 @@ def test_an_error_in_code_of_a_package_names_package_file_and_line(weft, monkeyp
     assert status == 1
     assert line.startswith(f"weft: weft_odd, {code}:2: KeyError: 'odd' (all of it in ")
     Path(line.rpartition(" ")[2].removesuffix(")")).unlink()
+
+
+@pytest.mark.parametrize(
+    ("entry", "code", "status", "says"),
+    [
+        ("odd = weft_odd", "raise SystemExit(3)", 2, "family odd, weft_odd: SystemExit: 3"),
+        (
+            "odd = weft_odd",
+            "FAMILIES = {'odd': 5}",
+            2,
+            "family odd, weft_odd: TypeError: 5 is no",
+        ),
+        ("odd = weft_odd", "raise GeneratorExit('skip')", 1, "weft_odd, .*:1: GeneratorExit: skip"),
+        ("odd = weft_odd:", "raise KeyError", 2, "family odd, weft_odd: KeyError"),
+        ("odd = 1:2:3", "", 2, "family odd, 1: ModuleNotFoundError: "),
+        ("odd =", "", 2, "family odd, : ValueError: Empty module name"),
+    ],
+)
+def test_a_package_that_fails_in_any_way_is_one_line(
+    weft, monkeypatch, tmp_path, entry, code, status, says
+):
+    about = tmp_path / "weft_odd-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: weft-odd\nVersion: 1\n")
+    (about / "entry_points.txt").write_text(f"[weft.topologies]\n{entry}\n")
+    (tmp_path / "weft_odd.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "weft_odd", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
+    assert weft("topo", "star:n=4")[0] == 0
+    found, _, (line,) = weft("topo", "odd:n=3")
+    assert found == status
+    assert re.match(f"weft: {says}", line)
+    assert line.endswith("(no temporary folder takes its traceback)") == (status == 1)
 
 
 @pytest.mark.parametrize(
