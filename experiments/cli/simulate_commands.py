@@ -27,7 +27,7 @@ from weft.experiments.cli.options import (
 )
 from weft.experiments.runner.console import QUIET_S, duration, say, show_one, stages
 from weft.testbed.linux import clock
-from weft.testbed.runs.private_files import write_whole
+from weft.testbed.runs.private_files import require_writable, write_whole
 from weft.topologies.core.grammar import quoted
 
 if TYPE_CHECKING:
@@ -185,8 +185,10 @@ def simulate(arguments: Namespace) -> int:
 
 def _check(arguments: Namespace) -> None:
     """Raise ValueError for options that would have no effect; warn of threads that only wait."""
-    if arguments.output:
-        _check_output(Path(arguments.output), arguments.flows)
+    if path := arguments.output and Path(arguments.output):
+        require_writable(path)
+        if arguments.flows and path.is_file() and path.samefile(arguments.flows):
+            raise ValueError(f"--output would replace {arguments.flows}, the file of --flows")
     needs = {
         "--fail has no effect after --timeout-s": any(
             at_s >= arguments.timeout_s for _, at_s, _ in arguments.fail
@@ -207,16 +209,6 @@ def _check(arguments: Namespace) -> None:
     if (arguments.threads or 0) > cores:
         s = "s" * (cores > 1)
         say(f"weft: {arguments.threads} threads wait for each other on {cores} processor{s}")
-
-
-def _check_output(path: Path, flows: str | None) -> None:
-    """Raise ValueError for what cannot be written, before the simulation takes hours."""
-    if not path.parent.is_dir():
-        raise ValueError(f"{path}: there is no such folder")
-    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise ValueError(f"{path}: this file cannot be written")
-    if flows and path.is_file() and path.samefile(flows):
-        raise ValueError(f"--output would replace {flows}, the file of --flows")
 
 
 def _network(lab: Lab) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from weft.experiments.cli.run_commands import add_experiment_options, several
 from weft.experiments.runner import definition
 from weft.experiments.runner.console import say, show, stages
 from weft.experiments.runner.definition import Entry, Experiment, Row, split
-from weft.testbed.runs.private_files import owned_by_caller, write_whole
+from weft.testbed.runs.private_files import owned_by_caller, require_writable, write_whole
 from weft.topologies.core.grammar import unknown
 
 if TYPE_CHECKING:
@@ -233,9 +233,13 @@ def report(arguments: Namespace) -> int:
     from weft.experiments.report.published import results_in
     from weft.experiments.report.report import machines, page
 
+    output = Path(arguments.output or f"{arguments.results}/report.html")
     store = results_in(Path(arguments.results))
+    names = store.experiments()
+    if names:
+        require_writable(output)
     tables = []
-    for name in store.experiments():
+    for name in names:
         try:
             experiment = definition.find(name)
         except ValueError as error:  # a former experiment
@@ -245,7 +249,6 @@ def report(arguments: Namespace) -> int:
                 tables.append((experiment, entries))
     if not tables:
         raise ValueError(f"nothing is stored in {arguments.results}; weft run measures")
-    output = Path(arguments.output or f"{arguments.results}/report.html")
     text = page(tables, machines(tables), store.rows, store.size())
     write_whole(output, text.encode())
     return print_paths([output], as_json=arguments.json)

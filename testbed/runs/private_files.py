@@ -61,6 +61,14 @@ def replace(path: Path, data: bytes, *, to_disk: bool = False) -> None:
     draft.replace(path)
 
 
+def require_writable(path: Path) -> None:
+    """Raise ValueError for what cannot be written, before its content takes minutes or hours."""
+    if not path.parent.is_dir():
+        raise ValueError(f"{path}: there is no such folder")
+    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise ValueError(f"{path}: this file cannot be written")
+
+
 def write_whole(path: Path, data: bytes) -> None:
     """Give the file `path` the content `data`, or leave it as it was.
 

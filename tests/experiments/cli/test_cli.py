@@ -21,6 +21,7 @@ from weft.experiments.cli import cli, graph_commands
 from weft.experiments.cli.cli import main
 from weft.experiments.demo import link_loss
 from weft.experiments.runner import console, definition, provenance
+from weft.experiments.runner.results import Store
 from weft.testbed.network.handle import Handle
 from weft.topologies import build
 
@@ -680,9 +681,13 @@ def test_compare_says_what_is_wrong(weft, quick_experiment, argv, says):
     assert err[0].startswith(f"weft: {says}")
 
 
-def test_report_is_one_page_that_loads_nothing(weft, quick_experiment, results):
+def test_report_is_one_page_that_loads_nothing(weft, quick_experiment, results, monkeypatch):
     assert weft("report")[::2] == (2, [f"weft: nothing is stored in {results}; weft run measures"])
     assert weft("run", "quick", "--set", "size=2,5")[0] == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "table", raising(AssertionError("it reads the rows first")))
+        said = f"weft: {results}: this file cannot be written"
+        assert weft("report", "-o", str(results))[::2] == (2, [said])
     assert weft("report") == (0, f"{results}/report.html\n", [])
     page = (results / "report.html").read_text()
     assert "weft run quick --set size=2,5</pre>" in page

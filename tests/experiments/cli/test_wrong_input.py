@@ -106,7 +106,7 @@ WRONG = [
     ("run link_loss --engine graph --jobs 0", "--jobs must be at least 1, got 0"),
     (
         "run link_loss --engine graph --seeds 0",
-        "link_loss: seeds is a number of runs, at least 1, got 0",
+        "link_loss: seeds is a number of runs, 1 to 100000, got 0",
     ),
     (
         "run link_loss --engine graph --set lost=1",
