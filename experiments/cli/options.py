@@ -208,7 +208,7 @@ def add_virtual_clock(parser: ArgumentParser) -> None:
 def add_results(parser: ArgumentParser) -> None:
     """Add --results, the folder of results."""
     folder = os.environ.get(RESULTS) or "results"
-    parser.add_argument("--results", metavar="DIR", default=folder, help=RESULTS_HELP)
+    parser.add_argument("--results", metavar="DIR", type=some, default=folder, help=RESULTS_HELP)
 
 
 def add_json(parser: ArgumentParser) -> None:

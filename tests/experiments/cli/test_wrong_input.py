@@ -279,6 +279,8 @@ WRONG = [
     ("simulate star:n=2 --traffic uniform --flows x", "--traffic has no effect with --flows"),
     ("simulate star:n=2 --flows late.csv", "late.csv: a flow begins at 60 s, see --timeout-s"),
     ("simulate star:n=2 --flows ''", "argument --flows: must not be empty"),
+    ("topo star:n=2 --plot ''", "argument --plot: must not be empty"),
+    (f"{RUN} --results ''", "argument --results: must not be empty"),
     ("simulate star:n=2 --traffic ''", "argument --traffic: must not be empty"),
     ("simulate star:n=2 -o ''", "argument -o/--output: must not be empty"),
     ("simulate star:n=2 -o folder.png", "folder.png: this file cannot be written"),
