@@ -56,13 +56,15 @@ def modules() -> dict[str, str]:
     """
     from importlib import metadata
 
+    from weft.topologies.core.grammar import module_in
+
     module_names = {name: f"{__name__}.{module}" for name, module in FAMILY_MODULES.items()}
     for entry in metadata.entry_points(group=ENTRY_POINTS):
         if entry.name in module_names:
             raise ValueError(
                 f"there are two families called {entry.name} (entry points {ENTRY_POINTS})"
             )
-        module_names[entry.name] = entry.module
+        module_names[entry.name] = module_in(entry.value)
     return module_names
 
 
@@ -79,6 +81,7 @@ def family(name: str) -> Family:
     """
     from importlib import import_module
 
+    from weft.topologies.core.family import Family
     from weft.topologies.core.grammar import package_errors, unknown
 
     if name in FAMILY_MODULES:
@@ -88,7 +91,9 @@ def family(name: str) -> Family:
     else:
         raise ValueError(unknown("family", name, known, installed_in=sys.prefix))
     with package_errors(f"family {name}, {module}"):
-        loaded: Family = import_module(module).FAMILIES[name]
+        loaded = import_module(module).FAMILIES[name]
+        if not isinstance(loaded, Family):
+            raise TypeError(f"{loaded!r:.40} is no Family")
     return loaded
 
 

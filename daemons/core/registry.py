@@ -22,7 +22,7 @@ from weft import daemons
 from weft.daemons.core.contract import StateMachine
 from weft.daemons.core.node_config import NodeConfig
 from weft.daemons.core.scheme import UNSHAPED_KBPS, Scheme, Selection, SelectionRule, options_of
-from weft.topologies.core.grammar import package_errors, parse, unknown
+from weft.topologies.core.grammar import module_in, package_errors, parse, unknown
 
 if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology
@@ -63,10 +63,17 @@ def _packages() -> tuple[dict[str, Iterable[Scheme]], list[str]]:
     for module in _entry_points():
         try:
             with package_errors(f"schemes of {module}"):
-                loaded[module] = tuple(import_module(module).SCHEMES)
+                loaded[module] = tuple(map(_required, import_module(module).SCHEMES))
         except ValueError as error:
             failed.append(str(error))
     return loaded, failed
+
+
+def _required(registered: object) -> Scheme:
+    """Return a package's scheme; TypeError if it is none."""
+    if not isinstance(registered, Scheme):
+        raise TypeError(f"{registered!r:.40} is no Scheme")
+    return registered
 
 
 def _rooms() -> list[str]:
@@ -83,7 +90,7 @@ def _entry_points() -> list[str]:
     """Return the modules of installed packages that register schemes."""
     from importlib import metadata
 
-    return sorted({point.module for point in metadata.entry_points(group=GROUP)})
+    return sorted({module_in(point.value) for point in metadata.entry_points(group=GROUP)})
 
 
 def of_packages() -> dict[str, str]:

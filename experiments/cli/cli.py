@@ -16,6 +16,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
@@ -147,6 +148,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         signalled = interrupt_behind(error)
         return stopped(signalled) if signalled else report(error, words)
+    except SystemExit:  # of --help
+        raise
+    except BaseException as error:  # of a package, such as the outcome of a test
+        return explain(error)
     finally:
         os.umask(umask)
         for number, handler in previous.items():
@@ -227,23 +232,24 @@ def on_signal(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt if number == signal.SIGINT else Terminated
 
 
-def explain(error: Exception) -> int:
+def explain(error: BaseException) -> int:
     """Print one line about an unexpected error and write its traceback to a file; return 1."""
-    with tempfile.NamedTemporaryFile("w", prefix="weft-", suffix=".txt", delete=False) as file:
-        traceback.print_exception(error, file=file)
+    rest = "no temporary folder takes its traceback"
+    with suppress(OSError):
+        with tempfile.NamedTemporaryFile("w", prefix="weft-", suffix=".txt", delete=False) as file:
+            traceback.print_exception(error, file=file)
+        rest = f"all of it in {file.name}"
     place = place_in_package(error)
-    return complain(
-        f"{place}{type(error).__name__}: {one_line(error)} (all of it in {file.name})", status=1
-    )
+    return complain(f"{place}{type(error).__name__}: {one_line(error)} ({rest})", status=1)
 
 
-def place_in_package(error: Exception) -> str:
+def place_in_package(error: BaseException) -> str:
     """Return "PACKAGE, FILE:LINE: " of the last call in code of another package; "" without one."""
     from importlib.metadata import entry_points
 
     groups = ("weft.schemes", "weft.topologies", "weft.experiments")
     entries = [entry for group in groups for entry in entry_points(group=group)]
-    packages = {entry.module.partition(".")[0] for entry in entries}
+    packages = {re.split("[.:]", entry.value)[0] for entry in entries}
     place = ""
     for frame, line in traceback.walk_tb(error.__traceback__):
         package = frame.f_globals.get("__name__", "").partition(".")[0]

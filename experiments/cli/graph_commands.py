@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft.daemons.core import registry
-from weft.experiments.cli.options import Commands, add_command, add_flag, add_json
+from weft.experiments.cli.options import Commands, add_command, add_flag, add_json, some
 from weft.experiments.runner.console import show, stages
 from weft.experiments.runner.definition import Row, questions, room_on
 from weft.topologies import build
@@ -67,7 +67,9 @@ def add_commands(commands: Commands) -> None:
     parser.add_argument("topology", metavar="TOPOLOGY", help=TOPOLOGY_HELP)
     add_json(parser)
     add_flag(parser, "--nodes", help="print name, label and address of each node")
-    parser.add_argument("--plot", metavar="FILE", help="draw the network: .png, .pdf or .svg")
+    parser.add_argument(
+        "--plot", metavar="FILE", type=some, help="draw the network: .png, .pdf or .svg"
+    )
 
     parser = add_command(
         commands, "route", route, "print the paths of a routing scheme, with links failed or not"

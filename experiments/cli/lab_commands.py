@@ -20,7 +20,7 @@ from weft.experiments.cli.options import (
     add_run,
     option,
 )
-from weft.testbed.runs.private_files import owned_by_caller
+from weft.testbed.runs.private_files import owned_by_caller, write_whole
 from weft.topologies import build
 from weft.topologies.core.link import LinkSpec, delay_us, rate_bps
 from weft.topologies.core.topology import limited
@@ -132,9 +132,15 @@ def _of_containerlab(path: str) -> Topology:
 
 
 def text_of(path: str) -> str:
-    """Return the text of a file; ValueError, in one line, if it cannot be read."""
+    """Return the text of a file; ValueError, in one line, if it cannot be read.
+
+    A file without end, such as a device, is read to more characters than a lab may have.
+    """
+    from weft.testbed.labs.yaml_lines import MOST_CHARACTERS
+
     try:
-        return Path(path).read_text(encoding="utf-8")
+        with open(path, encoding="utf-8") as file:
+            return file.read(MOST_CHARACTERS + 1)
     except OSError as error:
         raise ValueError(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError:
@@ -241,8 +247,7 @@ def save(arguments: Namespace) -> int:
     if not arguments.output:
         sys.stdout.write(text)
         return 0
-    with owned_by_caller(Path(arguments.output)):
-        Path(arguments.output).write_text(text, encoding="utf-8")
+    write_whole(Path(arguments.output), text.encode())
     return 0
 
 

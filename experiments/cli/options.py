@@ -45,6 +45,13 @@ def add_flag(parser: Any, *names: str, help: str) -> None:
     parser.add_argument(*names, action="store_true", help=help)
 
 
+def some(text: str) -> str:
+    """Return the value of an option; ArgumentTypeError for what an empty variable of a shell is."""
+    if not text:
+        raise ArgumentTypeError("must not be empty")
+    return text
+
+
 def seconds(text: str) -> float:
     """Return a time above 0 s, the value of an option."""
     try:
@@ -52,7 +59,8 @@ def seconds(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value < LONGEST_S:
-        raise ArgumentTypeError(f"must be a number of seconds above 0, got {quoted(text)}")
+        bounds = f"above 0 and below {LONGEST_S:g}" if value > 0 else "above 0"
+        raise ArgumentTypeError(f"must be a number of seconds {bounds}, got {quoted(text)}")
     return value
 
 
@@ -63,9 +71,10 @@ def whole(least: int, most: int = MOST_WHOLE) -> Callable[[str], int]:
     """
 
     def value(text: str) -> int:
-        is_whole = re.fullmatch(r"-?[0-9]{1,20}", text)
+        is_whole = re.fullmatch(r"-?[0-9]{1,999}", text)
         if not is_whole or not least <= int(text) <= most:
-            upper = "or more" if most == MOST_WHOLE else f"to {most}"
+            is_usual = most == MOST_WHOLE and not (is_whole and int(text) > most)
+            upper = "or more" if is_usual else f"to {most}"
             raise ArgumentTypeError(f"must be a whole number, {least} {upper}, got {quoted(text)}")
         return int(text)
 
@@ -199,7 +208,7 @@ def add_virtual_clock(parser: ArgumentParser) -> None:
 def add_results(parser: ArgumentParser) -> None:
     """Add --results, the folder of results."""
     folder = os.environ.get(RESULTS) or "results"
-    parser.add_argument("--results", metavar="DIR", default=folder, help=RESULTS_HELP)
+    parser.add_argument("--results", metavar="DIR", type=some, default=folder, help=RESULTS_HELP)
 
 
 def add_json(parser: ArgumentParser) -> None:
@@ -210,7 +219,7 @@ def add_output(
     parser: ArgumentParser, help: str, *, metavar: str = "FILE", required: bool = False
 ) -> None:
     """Add --output, a file or, by its `metavar`, a folder."""
-    parser.add_argument("-o", "--output", metavar=metavar, required=required, help=help)
+    parser.add_argument("-o", "--output", metavar=metavar, type=some, required=required, help=help)
 
 
 def add_costs(parser: ArgumentParser, default: int | None) -> None:

@@ -26,7 +26,7 @@ PACKAGES = {  # kind -> group of entry points, object of the module, and what to
     "experiment": ("experiments", ":EXPERIMENT", "weft run $name && weft plot $name"),
 }
 LAB = "lab"
-NAME = r"[a-z][a-z0-9_]{0,30}"
+NAME = r"[a-z]([a-z0-9_]{0,29}[a-z0-9])?"  # pip takes no package whose name ends with _
 
 
 def add_commands(commands: Commands) -> None:
@@ -61,7 +61,7 @@ def new(arguments: Namespace) -> int:
     if not re.fullmatch(NAME, name):
         raise ValueError(
             f"NAME must be a lower-case letter, then up to 30 of them, digits and _, "
-            f"got {quoted(name)}"
+            f"the last no _, got {quoted(name)}"
         )
     if name in _known(kind):
         raise ValueError(f"the {kind} {name} is there already: take another name")

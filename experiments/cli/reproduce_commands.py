@@ -135,6 +135,9 @@ def reproduce(arguments: Namespace) -> int:
     _check_options(arguments)
     published = _published(arguments)
     names = arguments.names or [ALL]
+    comparing = arguments.check and not arguments.publish
+    if comparing:
+        published.refuse_empty()
     with stages("planning", f"reproduce {' '.join(names)}"):
         selection = select(names)
     if not selection.runs and not arguments.check:
@@ -142,9 +145,6 @@ def reproduce(arguments: Namespace) -> int:
             f"{' '.join(names)}: the published set has no runs of it; its runs are those of a "
             f"Claim, or of SWEEPS in the experiment's file (CONTRIBUTING.md, An experiment)"
         )
-    comparing = arguments.check and not arguments.publish
-    if comparing:
-        published.refuse_empty()
     runs = _possible(selection, published, arguments)
     if comparing and not published.entries(runs):
         raise ValueError(_nothing_to_compare(selection, published))

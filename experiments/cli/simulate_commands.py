@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
@@ -21,10 +22,12 @@ from weft.experiments.cli.options import (
     add_output,
     add_seed,
     seconds,
+    some,
     whole,
 )
 from weft.experiments.runner.console import QUIET_S, duration, say, show_one, stages
 from weft.testbed.linux import clock
+from weft.testbed.runs.private_files import require_writable, write_whole
 from weft.topologies.core.grammar import quoted
 from weft.topologies.core.link import delay_us
 from weft.topologies.core.topology import limited
@@ -102,7 +105,7 @@ def add_commands(commands: Commands) -> None:
     parser.add_argument(
         "--threads",
         metavar="N",
-        type=int,
+        type=whole(1, 8),
         help="processors for this one network, 1 to 8; any number gives the same results",
     )
     add_output(parser, "write each flow and its completion time as CSV")
@@ -111,11 +114,15 @@ def add_commands(commands: Commands) -> None:
 
 def _add_flows(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--flows", metavar="FILE", help="CSV with the columns start_s, src, dst and bytes"
+        "--flows",
+        metavar="FILE",
+        type=some,
+        help="CSV with the columns start_s, src, dst and bytes",
     )
     parser.add_argument(
         "--traffic",
         metavar="PATTERN",
+        type=some,
         help="without --flows: permutation, all-to-all, incast:senders=8, ...; "
         "default: permutation",
     )
@@ -177,9 +184,14 @@ def simulate(arguments: Namespace) -> int:
 
 def _check(arguments: Namespace) -> None:
     """Raise ValueError for options that would have no effect; warn of threads that only wait."""
-    if arguments.output and not Path(arguments.output).parent.is_dir():
-        raise ValueError(f"{arguments.output}: there is no such folder")
+    if path := arguments.output and Path(arguments.output):
+        require_writable(path)
+        if arguments.flows and path.is_file() and path.samefile(arguments.flows):
+            raise ValueError(f"--output would replace {arguments.flows}, the file of --flows")
     needs = {
+        "--fail has no effect after --timeout-s": any(
+            at_s >= arguments.timeout_s for _, at_s, _ in arguments.fail
+        ),
         "--detect needs --fail": arguments.detect is not None and not arguments.fail,
         "--silent needs --fail and --daemons": arguments.silent
         and not (arguments.fail and arguments.daemons),
@@ -339,7 +351,8 @@ def _write(outcome: SimulatedFlows, path: str) -> None:
 
     columns = outcome.columns()
     names = [re.sub("^size_bytes$", "bytes", name) for name in columns]
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        lines = csv.writer(file, lineterminator="\n")
-        lines.writerow(names)
-        lines.writerows(zip(*(values.tolist() for values in columns.values()), strict=True))
+    text = io.StringIO()
+    lines = csv.writer(text, lineterminator="\n")
+    lines.writerow(names)
+    lines.writerows(zip(*(values.tolist() for values in columns.values()), strict=True))
+    write_whole(Path(path), text.getvalue().encode())

@@ -23,7 +23,7 @@ from weft.experiments.runner import definition
 from weft.experiments.runner.console import say, show, stages
 from weft.experiments.runner.definition import Entry, Experiment, Row, split
 from weft.experiments.runner.rows import encode
-from weft.testbed.runs.private_files import owned_by_caller
+from weft.testbed.runs.private_files import owned_by_caller, require_writable, write_whole
 from weft.topologies.core.grammar import unknown
 
 if TYPE_CHECKING:
@@ -223,9 +223,7 @@ def export(arguments: Namespace) -> int:
     if not arguments.output:
         sys.stdout.write(content.decode())
         return 0
-    path = Path(arguments.output)
-    with owned_by_caller(path):
-        path.write_bytes(content)
+    write_whole(Path(arguments.output), content)
     return 0
 
 
@@ -234,9 +232,13 @@ def report(arguments: Namespace) -> int:
     from weft.experiments.report.published import results_in
     from weft.experiments.report.report import machines, page
 
+    output = Path(arguments.output or f"{arguments.results}/report.html")
     store = results_in(Path(arguments.results))
+    names = store.experiments()
+    if names:
+        require_writable(output)
     tables = []
-    for name in store.experiments():
+    for name in names:
         try:
             experiment = definition.find(name)
         except ValueError as error:  # a former experiment
@@ -246,10 +248,8 @@ def report(arguments: Namespace) -> int:
                 tables.append((experiment, entries))
     if not tables:
         raise ValueError(f"nothing is stored in {arguments.results}; weft run measures")
-    output = Path(arguments.output or f"{arguments.results}/report.html")
     text = page(tables, machines(tables), store.rows, store.size())
-    with owned_by_caller(output):
-        output.write_text(text, encoding="utf-8")
+    write_whole(output, text.encode())
     return print_paths([output], as_json=arguments.json)
 
 

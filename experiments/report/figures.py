@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 from weft.experiments.report import style
 from weft.experiments.runner.definition import COSTS, Entry, Experiment, Row, Table
 from weft.experiments.runner.rows import grouped
+from weft.testbed.runs import private_files
 
 if TYPE_CHECKING:
     from matplotlib.axis import Axis
@@ -49,10 +51,10 @@ def save(
         raise ValueError(f"{path} is a folder; name a file in it")
     if not path.parent.is_dir():
         raise ValueError(f"{path}: there is no folder {path.parent}")
-    unfinished = path.with_name(path.name + ".tmp")
     about = dict(metadata) if path.suffix.lower() == ".png" else None
-    figure.savefig(unfinished, format=path.suffix[1:].lower(), metadata=about)
-    unfinished.replace(path)
+    image = io.BytesIO()
+    figure.savefig(image, format=path.suffix[1:].lower(), metadata=about)
+    private_files.write_whole(path, image.getvalue())
 
 
 def plot(

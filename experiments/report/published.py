@@ -40,6 +40,7 @@ from weft.experiments.runner.definition import (
 )
 from weft.experiments.runner.results import NAME, Store
 from weft.experiments.runner.rows import order
+from weft.testbed.runs.private_files import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -138,6 +139,7 @@ class PublishedSet(Store):
         Raises:
             ValueError: an entry is of a work tree with changes, or failed fidelity.
         """
+        self._entries.pop(experiment.name, None)  # another process may have published meanwhile
         lines = {row["run"]: (row, about) for row, about in self._entries_of(experiment.name)}
         for row, about in entries:
             refuse(experiment, row, about)
@@ -152,11 +154,11 @@ class PublishedSet(Store):
 
     def _write(self, experiment: Experiment, entries: Sequence[Entry]) -> Path:
         self.root.mkdir(parents=True, exist_ok=True)
-        for suffix in SUFFIXES:
-            (self.root / (experiment.name + suffix)).unlink(missing_ok=True)
         content = b"".join(line.encode() + b"\n" for line in text_lines(entries))
-        path = self.root / (experiment.name + SUFFIXES[len(content) > MOST_BYTES])
-        path.write_bytes(content if path.suffix != ".gz" else gzip.compress(content, mtime=0))
+        suffix, other = SUFFIXES if len(content) <= MOST_BYTES else reversed(SUFFIXES)
+        path = self.root / (experiment.name + suffix)
+        write_whole(path, gzip.compress(content, mtime=0) if suffix == ".jsonl.gz" else content)
+        (self.root / (experiment.name + other)).unlink(missing_ok=True)
         self._entries.pop(experiment.name, None)
         return path
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Self
 
 from weft.testbed.linux import clock
 from weft.testbed.runs import private_files
+from weft.topologies.core.grammar import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -46,8 +47,8 @@ def plain() -> bool:
 
 
 def say(text: str) -> None:
-    """Print one line on standard error."""
-    print(text, file=sys.stderr, flush=True)
+    """Print one line on standard error; names in it may hold control characters."""
+    print(printable(text), file=sys.stderr, flush=True)
 
 
 def notice(text: str) -> None:

@@ -48,6 +48,7 @@ ENGINES = ("graph", "fabric", "packet", "kernel")
 CLOCKS = ("real", "virtual")
 COSTS = ("hop_ns", "syscall_ns")  # of computing, under the virtual clock alone
 DIFFERENCE = "difference"
+MOST_SEEDS = 100_000  # all runs of a sweep are in memory
 GRAPH_BYTES = 600  # memory of a link of a Topology with what is derived from it, at most
 # A comma followed by key= continues the value before it: dcell:n=4,k=1,ficonn:n=4,k=2 is two
 # networks.
@@ -293,8 +294,9 @@ class Experiment:
 
     def _seeds(self, seeds: int | None) -> int:
         # Python callers may pass a list of seeds, or True
-        if seeds is not None and (type(seeds) is not int or seeds < 1):
-            raise ValueError(f"{self.name}: seeds is a number of runs, at least 1, got {seeds}")
+        if seeds is not None and (type(seeds) is not int or not 1 <= seeds <= MOST_SEEDS):
+            words = f"seeds is a number of runs, 1 to {MOST_SEEDS}, got {seeds}"
+            raise ValueError(f"{self.name}: {words}")
         return seeds or self.seeds
 
     def _cells(

@@ -20,6 +20,6 @@ def reason(error: BaseException) -> str:
 def interrupt_behind(error: BaseException) -> BaseException | None:
     """Return the interrupt during whose clean-up `error` was raised, if any."""
     before = error.__context__
-    while before and isinstance(before, Exception):
+    while before and isinstance(before, Exception | SystemExit):  # a package may call sys.exit()
         before = before.__context__
     return before

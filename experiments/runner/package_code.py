@@ -15,6 +15,7 @@ from pathlib import Path
 
 from weft import topologies
 from weft.daemons.core import registry
+from weft.topologies.core.grammar import module_in
 
 STEP = 1000  # versions of experiments are below
 SOURCES = (".py", ".c", ".h")
@@ -46,7 +47,7 @@ def modules_by_name() -> Mapping[str, str]:
 @cache
 def modules_of(group: str) -> Mapping[str, str]:
     """Return the modules of a group of entry points by their names."""
-    return {entry.name: entry.module for entry in entry_points(group=group)}
+    return {entry.name: module_in(entry.value) for entry in entry_points(group=group)}
 
 
 @cache

@@ -76,7 +76,7 @@ def attempt(
             about = {**about, "inside": dict(inside)}
         else:
             outcome = experiment.carry_out(run)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # an experiment of a package may call sys.exit()
         if stop := interrupt_behind(error):
             raise stop from error
         outcome = RunFailure(reason(error), traceback.format_exc())

@@ -39,7 +39,7 @@ def read(text: str, name: str) -> Any:
     import yaml
 
     if len(text) > MOST_CHARACTERS:
-        reason = f"it has {len(text)} characters; at most {MOST_CHARACTERS} are read"
+        reason = f"it has more than {MOST_CHARACTERS} characters"
         raise YamlLineError(f"{name}:1", reason)
     try:
         _check_events(yaml.parse(text, yaml.SafeLoader), name)

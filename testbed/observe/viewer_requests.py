@@ -57,7 +57,10 @@ class Actions:
         """Carry out `request`; the reply has `error`, one line, if that fails."""
         arguments = dict(request)
         action = self._known.get(str(arguments.pop("do", None)))
-        if not action or not all(isinstance(value, str | bool) for value in arguments.values()):
+        kinds = {"silent": bool}  # other arguments are texts
+        if not action or not all(
+            isinstance(value, kinds.get(name, str)) for name, value in arguments.items()
+        ):
             return {"error": f"unknown request; known are {', '.join(self._known)}"}
         try:
             return action(**arguments) or {}

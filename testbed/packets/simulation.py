@@ -51,6 +51,7 @@ COLUMNS = ("start_s", "src", "dst", "bytes")  # of a file of flows
 MOST_NODES = 120_000
 MOST_SAMPLES = 1 << 20
 TCP_HEADER_BYTES = 66  # of a frame
+MOST_LINE, MOST_DIGITS = 1 << 18, 18  # of a file of flows; csv refuses half of such a line
 MOST_START_S, MOST_FLOWS = 10_000.0, 1 << 24
 # memory of a flow, of a packet of TCP, and of a link; while switches' tables are made, of an entry,
 # and of each of the words that have a bit for a port
@@ -89,7 +90,7 @@ class PacketFlows(NamedTuple):
                 f"a flow is (source, destination, bytes) or has its start, too: {others[0]!r}"
             )
         table = np.array([(*row, 0.0)[:4] for row in listed], dtype=float).reshape(-1, 4)
-        whole = (table[:, :3] % 1 == 0) & (np.abs(table[:, :3]) <= MOST_WHOLE)
+        whole = (np.trunc(table[:, :3]) == table[:, :3]) & (np.abs(table[:, :3]) <= MOST_WHOLE)
         if not whole.all():
             number = int((~whole.all(axis=1)).argmax())
             raise ValueError(f"flow {number}: hosts and bytes are whole numbers, up to 2^53")
@@ -109,8 +110,9 @@ class PacketFlows(NamedTuple):
             OSError: the file cannot be read.
         """
         rows = []
-        with open(path, newline="", encoding="utf-8") as file:
-            lines = csv.DictReader(file, skipinitialspace=True)
+        with open(path, newline="", encoding="utf-8-sig") as file:  # spreadsheets write a BOM
+            pieces = iter(partial(file.readline, MOST_LINE), "")  # a device may have no line's end
+            lines = csv.DictReader(pieces, skipinitialspace=True)
             try:
                 names = list(lines.fieldnames or ["an empty line"])
                 if any(names.count(column) != 1 for column in COLUMNS):
@@ -120,7 +122,9 @@ class PacketFlows(NamedTuple):
                     if None in line or None in line.values():
                         raise ValueError(f"a flow has {len(names)} values")
                     ends = [_host(topology, line[name]) for name in ("src", "dst")]
-                    rows.append((*ends, int(line["bytes"]), float(line["start_s"])))
+                    rows.append((*ends, float(line["bytes"]), float(line["start_s"])))
+                    if len(rows) > MOST_FLOWS:
+                        break
             except UnicodeDecodeError:
                 raise ValueError(f"{path}: it is not text in UTF-8") from None
             except (ValueError, csv.Error) as error:
@@ -688,4 +692,5 @@ def check_memory(topology: Topology, flows: PacketFlows, tcp_frame_bytes: int) -
 
 def _host(topology: Topology, text: str) -> int:
     """Return the host that `text` names or numbers; ValueError if there is none."""
-    return int(text) if text.isdecimal() else topology.naming.node(text)
+    is_number = text.isdecimal() and len(text) <= MOST_DIGITS
+    return int(text) if is_number else topology.naming.node(text)

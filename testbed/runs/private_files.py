@@ -61,6 +61,50 @@ def replace(path: Path, data: bytes, *, to_disk: bool = False) -> None:
     draft.replace(path)
 
 
+def require_writable(path: Path) -> None:
+    """Raise ValueError for what cannot be written, before its content takes minutes or hours."""
+    if not path.parent.is_dir():
+        raise ValueError(f"{path}: there is no such folder")
+    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise ValueError(f"{path}: this file cannot be written")
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Give the file `path` the content `data`, or leave it as it was.
+
+    A file keeps its owner and mode; a new one belongs to the caller of sudo.  What a link leads to,
+    a device or a pipe is written in place.
+
+    Raises:
+        OSError: it cannot be written; the error names `path`.
+    """
+    in_place = os.path.lexists(path) and (path.is_symlink() or not path.is_file())
+    in_place |= not os.access(path.parent, os.W_OK)
+    draft = path if in_place else path.with_name(f".weft-{os.getpid()}.tmp")
+    try:
+        with owned_by_caller(path):
+            draft.write_bytes(data)
+            if not in_place:
+                _take_place(draft, path)
+    except OSError as error:
+        if error.filename is None:  # the disk is full, which no other name would help
+            raise OSError(f"{path}: {error.strerror}") from None
+        raise OSError(error.errno, error.strerror, str(path)) from None
+    finally:
+        if not in_place:
+            draft.unlink(missing_ok=True)
+
+
+def _take_place(draft: Path, path: Path) -> None:
+    """Rename `draft` to `path`, with the owner and mode of a file that is there."""
+    if path.exists():
+        before = path.stat()
+        with suppress(PermissionError):
+            os.chown(draft, before.st_uid, before.st_gid)
+        draft.chmod(stat.S_IMODE(before.st_mode))
+    draft.replace(path)
+
+
 def trusted_folder(path: Path) -> Path:
     """Return the folder `path`, links resolved, if only root and this user can change its path.
 

@@ -198,10 +198,11 @@ def _content(folder: Path) -> list[Path]:
 
 
 def _programs() -> list[Path]:
-    """Return the folders of PATH, and the libraries beside them."""
+    """Return the folders of PATH that this user may enter, and the libraries beside them."""
     folders = [Path(name) for name in os.environ.get("PATH", "").split(":") if name]
     places = chain.from_iterable((folder, folder.with_name("lib")) for folder in folders)
-    return [place.resolve() for place in places if place.is_absolute() and len(place.parts) > 1]
+    usable = (place for place in places if place.is_absolute() and os.access(place, os.X_OK))
+    return [place.resolve() for place in usable if len(place.parts) > 1]
 
 
 def _public(folder: Path) -> tuple[bool, list[Path]]:

@@ -30,6 +30,14 @@ def package_errors(title: str) -> Iterator[None]:
         raise ValueError(text.removesuffix(": ")) from error
 
 
+def module_in(entry: str) -> str:
+    """Return the module in the value of an entry point, MODULE or MODULE:OBJECT.
+
+    EntryPoint.module raises AttributeError for a malformed one, which need not hinder others.
+    """
+    return entry.partition(":")[0].strip()
+
+
 def parse(spec: str) -> tuple[str, dict[str, str]]:
     """Return the name in `spec`, and its keys with their values as text.
 

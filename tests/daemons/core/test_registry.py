@@ -245,6 +245,7 @@ def test_what_daemons_do_not_read_is_refused_where_there_are_none():
         ("SCHEMES = (", "SyntaxError: "),
         ("", "AttributeError: "),
         ("raise KeyError('lost')", "KeyError: 'lost'"),
+        ("import itertools\nSCHEMES = itertools.count()", "TypeError: 0 is no Scheme"),
     ],
 )
 def test_a_package_that_fails_is_named_and_no_other(text, reason, tmp_path, monkeypatch, capsys):

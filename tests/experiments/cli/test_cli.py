@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from weft.experiments.cli import cli, graph_commands
 from weft.experiments.cli.cli import main
 from weft.experiments.demo import link_loss
 from weft.experiments.runner import console, definition, provenance
+from weft.experiments.runner.results import Store
 from weft.testbed.network.handle import Handle
 from weft.topologies import build
 
@@ -679,9 +681,13 @@ def test_compare_says_what_is_wrong(weft, quick_experiment, argv, says):
     assert err[0].startswith(f"weft: {says}")
 
 
-def test_report_is_one_page_that_loads_nothing(weft, quick_experiment, results):
+def test_report_is_one_page_that_loads_nothing(weft, quick_experiment, results, monkeypatch):
     assert weft("report")[::2] == (2, [f"weft: nothing is stored in {results}; weft run measures"])
     assert weft("run", "quick", "--set", "size=2,5")[0] == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "table", raising(AssertionError("it reads the rows first")))
+        said = f"weft: {results}: this file cannot be written"
+        assert weft("report", "-o", str(results))[::2] == (2, [said])
     assert weft("report") == (0, f"{results}/report.html\n", [])
     page = (results / "report.html").read_text()
     assert "weft run quick --set size=2,5</pre>" in page
@@ -941,6 +947,40 @@ def test_an_error_in_code_of_a_package_names_package_file_and_line(weft, monkeyp
     assert status == 1
     assert line.startswith(f"weft: weft_odd, {code}:2: KeyError: 'odd' (all of it in ")
     Path(line.rpartition(" ")[2].removesuffix(")")).unlink()
+
+
+@pytest.mark.parametrize(
+    ("entry", "code", "status", "says"),
+    [
+        ("odd = weft_odd", "raise SystemExit(3)", 2, "family odd, weft_odd: SystemExit: 3"),
+        (
+            "odd = weft_odd",
+            "FAMILIES = {'odd': 5}",
+            2,
+            "family odd, weft_odd: TypeError: 5 is no",
+        ),
+        ("odd = weft_odd", "raise GeneratorExit('skip')", 1, "weft_odd, .*:1: GeneratorExit: skip"),
+        ("odd = weft_odd:", "raise KeyError", 2, "family odd, weft_odd: KeyError"),
+        ("odd = 1:2:3", "", 2, "family odd, 1: ModuleNotFoundError: "),
+        ("odd =", "", 2, "family odd, : ValueError: Empty module name"),
+    ],
+)
+def test_a_package_that_fails_in_any_way_is_one_line(
+    weft, monkeypatch, tmp_path, entry, code, status, says
+):
+    about = tmp_path / "weft_odd-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: weft-odd\nVersion: 1\n")
+    (about / "entry_points.txt").write_text(f"[weft.topologies]\n{entry}\n")
+    (tmp_path / "weft_odd.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "weft_odd", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
+    assert weft("topo", "star:n=4")[0] == 0
+    found, _, (line,) = weft("topo", "odd:n=3")
+    assert found == status
+    assert re.match(f"weft: {says}", line)
+    assert line.endswith("(no temporary folder takes its traceback)") == (status == 1)
 
 
 @pytest.mark.parametrize(

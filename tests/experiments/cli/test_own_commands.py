@@ -62,7 +62,11 @@ def test_a_new_lab_is_one_that_check_reads(tmp_path: Path) -> None:
         (["topology", "dcell"], "the topology dcell is there already: take another name"),
         (["experiment", "link_loss"], "the experiment link_loss is there already"),
         (["scheme", "Mine"], "NAME must be a lower-case letter, then up to 30 of them, digits"),
-        (["scheme", "9x"], "lower-case letter, then up to 30 of them, digits and _, got '9x'"),
+        (
+            ["scheme", "9x"],
+            "lower-case letter, then up to 30 of them, digits and _, the last no _, got '9x'",
+        ),
+        (["rule", "mine_"], "the last no _, got 'mine_'"),
         (["lab", "own", "--into", "."], ". is there already: name another folder with --into"),
     ],
 )

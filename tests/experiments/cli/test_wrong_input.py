@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import shlex
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from weft.experiments.cli import cli
+from weft.testbed.packets import parts
 
 FILES = {
     "late.csv": "start_s,src,dst,bytes\n60,h0,h1,1\n",
@@ -104,7 +106,7 @@ WRONG = [
     ("run link_loss --engine graph --jobs 0", "--jobs must be at least 1, got 0"),
     (
         "run link_loss --engine graph --seeds 0",
-        "link_loss: seeds is a number of runs, at least 1, got 0",
+        "link_loss: seeds is a number of runs, 1 to 100000, got 0",
     ),
     (
         "run link_loss --engine graph --set lost=1",
@@ -161,7 +163,7 @@ WRONG = [
     ("up deep.yaml", "deep.yaml:1: nested too deeply: at most 32 "),
     ("up deep_mapping.yaml", "deep_mapping.yaml:1: nested too deeply"),
     ("up indented.yaml", "indented.yaml:"),
-    ("up long.yaml", "long.yaml:1: it has 1048578 characters; at most 1048576"),
+    ("up long.yaml", "long.yaml:1: it has more than 1048576 characters"),
     ("up alias.yaml", "alias.yaml:2: *a is an alias; write its value out"),
     ("up twice.yaml", "twice.yaml:2: 'topology' occurs twice"),
     ("up unknown.yaml", "unknown.yaml:2: "),
@@ -234,7 +236,7 @@ WRONG = [
     ),
     ("mpirun star:n=2", "mpirun: no program; write weft mpirun TOPOLOGY"),
     ("status --watch 0", "argument --watch: must be a number of seconds above 0, got '0'"),
-    ("status --watch inf", "argument --watch: must be a number of seconds above 0, got 'inf'"),
+    ("status --watch inf", "argument --watch: must be a number of seconds above 0 and below 1e+09"),
     (
         f"{RUN} --scheduler udp://x",
         "argument --scheduler: must be like tcp://127.0.0.1:8786, got 'udp://x'",
@@ -276,6 +278,29 @@ WRONG = [
     ("simulate star:n=2 --bytes 5 --flows x", "--bytes has no effect with --flows"),
     ("simulate star:n=2 --traffic uniform --flows x", "--traffic has no effect with --flows"),
     ("simulate star:n=2 --flows late.csv", "late.csv: a flow begins at 60 s, see --timeout-s"),
+    ("simulate star:n=2 --flows ''", "argument --flows: must not be empty"),
+    ("topo star:n=2 --plot ''", "argument --plot: must not be empty"),
+    (f"{RUN} --results ''", "argument --results: must not be empty"),
+    ("simulate star:n=2 --traffic ''", "argument --traffic: must not be empty"),
+    ("simulate star:n=2 -o ''", "argument -o/--output: must not be empty"),
+    ("simulate star:n=2 -o folder.png", "folder.png: this file cannot be written"),
+    (
+        "simulate star:n=2 --flows late.csv -o ./late.csv",
+        "--output would replace late.csv, the file of --flows",
+    ),
+    ("simulate star:n=3 --fail h0-r0@60s", "--fail has no effect after --timeout-s"),
+    (
+        f"simulate star:n=2 --threads {parts.MOST_THREADS + 1}",
+        f"argument --threads: must be a whole number, 1 to {parts.MOST_THREADS}, got '9'",
+    ),
+    (
+        f"simulate star:n=2 --seed {2**64}",
+        f"argument --seed: must be a whole number, 0 to {2**64 - 1}, got '{2**64}'",
+    ),
+    (
+        "simulate star:n=2 --timeout-s 1e9",
+        "argument --timeout-s: must be a number of seconds above 0 and below 1e+09, got '1e9'",
+    ),
     ("simulate star:n=2 --delay 0.5us", "delay: '0.5us' is not a whole number of us"),
     ("simulate star:n=2 --delay 500ns", "delay: '500ns' is not a whole number of us"),
     ("simulate star:n=2 --packed 1", "unrecognized arguments: --packed"),
@@ -313,6 +338,21 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("WEFT_RESULTS", raising=False)
     return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("simulate star:n=2 --flows /dev/zero", "/dev/zero:1: field larger than field limit"),
+        ("check /dev/zero", "/dev/zero:1: it has more than 1048576 characters"),
+        ("place star:n=2 --machines /dev/zero", "/dev/zero:1: it has more than 1048576 characters"),
+    ],
+)
+def test_a_file_without_end_is_refused_before_it_fills_the_memory(command, says):
+    words = ["-c", "from weft.experiments.cli.cli import main; raise SystemExit(main())"]
+    limited = ["prlimit", f"--as={4 << 30}", sys.executable, *words, *command.split()]
+    done = subprocess.run(limited, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.partition(" (")[0].strip()) == (2, f"weft: {says}")
 
 
 def contents(folder: Path) -> set[Path]:

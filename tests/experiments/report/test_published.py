@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import re
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -72,6 +74,24 @@ def test_a_row_that_is_the_same_keeps_its_line_and_others_are_replaced(tmp_path)
     published.publish(EXPERIMENT, RUNS[:2], new)
     commits = {row["run"]: about["commit"] for row, about in published.entries(RUNS)}
     assert commits == {RUNS[0].id: "0123456789", RUNS[1].id: "abcdef"}
+
+
+def test_a_stop_loses_no_row_and_what_others_publish_meanwhile_stays(tmp_path, monkeypatch):
+    published, other = PublishedSet(tmp_path), PublishedSet(tmp_path)
+    path = published.publish(EXPERIMENT, RUNS, [entry(RUNS[0])])
+    assert len(other.rows(RUNS)) == 1
+    published.publish(EXPERIMENT, RUNS, [entry(RUNS[1])])
+    other.publish(EXPERIMENT, RUNS, [entry(RUNS[2])])
+    assert len(PublishedSet(tmp_path).rows(RUNS)) == 3
+    before = path.read_bytes()
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match="No space left"):
+        published.publish(EXPERIMENT, RUNS, [entry(RUNS[3])])
+    assert [(file, file.read_bytes()) for file in tmp_path.iterdir()] == [(path, before)]
 
 
 def test_a_long_file_is_compressed_and_the_same_again(tmp_path):

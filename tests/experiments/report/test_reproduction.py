@@ -172,9 +172,13 @@ def test_an_experiment_without_runs_in_the_set_is_refused_with_the_place_of_swee
         assert "SWEEPS in the experiment's file" in done.err.splitlines()[-1]
 
 
-def test_a_check_that_would_compare_nothing_is_refused_before_it_measures(weft, tmp_path):
+def test_a_check_that_would_compare_nothing_is_refused_before_it_measures(
+    weft, tmp_path, monkeypatch
+):
     words = ["--check", "--results", tmp_path / "results", "--published"]
-    missing = weft("reproduce", "ccrdn-1", *words, tmp_path / "none")
+    with monkeypatch.context() as patch:
+        patch.setattr(reproduction, "select", lambda names: pytest.fail("it plans first"))
+        missing = weft("reproduce", "ccrdn-1", *words, tmp_path / "none")
     assert (missing.status, "no published results in" in missing.err) == (2, True)
     (tmp_path / "set").mkdir()
     assert weft("reproduce", "ccrdn-1", *words, tmp_path / "set").status == 2

@@ -23,6 +23,11 @@ def times(tmp_path, monkeypatch):
     return path
 
 
+def test_a_name_of_a_file_moves_no_cursor(capsys):
+    console.say("weft: \x1b[31m is left out: 5 \xb5s")
+    assert capsys.readouterr().err == "weft: \\x1b[31m is left out: 5 \xb5s\n"
+
+
 @pytest.fixture
 def lines(monkeypatch):
     lines = []

@@ -98,8 +98,9 @@ def test_given_values_replace_those_of_the_sweep():
         ),
         ({"size": "x"}, {}, "quick: size must be an integer, got 'x'"),
         ({"load_fraction": "x"}, {}, "quick: load_fraction must be a number, got 'x'"),
-        ({}, {"seeds": 0}, "quick: seeds is a number of runs, at least 1, got 0"),
-        ({}, {"seeds": [3]}, "quick: seeds is a number of runs, at least 1, got [3]"),
+        ({}, {"seeds": 0}, "quick: seeds is a number of runs, 1 to 100000, got 0"),
+        ({}, {"seeds": 100_001}, "quick: seeds is a number of runs, 1 to 100000, got 100001"),
+        ({}, {"seeds": [3]}, "quick: seeds is a number of runs, 1 to 100000, got [3]"),
         ({}, {"engines": ["fabric"]}, "quick: no engine 'fabric' (there are: graph, kernel)"),
     ],
 )

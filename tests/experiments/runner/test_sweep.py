@@ -70,6 +70,19 @@ def test_a_run_that_fails_does_not_end_the_sweep(store, jobs):
     assert remaining(runs, store) == [runs[1]]
 
 
+def ends_the_process(run):
+    sys.exit(f"no size {run.integer('size')}")
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_an_experiment_that_would_end_the_process_fails_alone(store, jobs):
+    runs = EXPERIMENT.runs({"scheme": "dr", "size": "1,2"}, seeds=1)
+    experiment = replace(EXPERIMENT, measure=ends_the_process)
+    failures = carry_out(runs, store, experiment, jobs=jobs).failures
+    reasons = [failures[run].reason for run in runs]
+    assert reasons == ["SystemExit: no size 1", "SystemExit: no size 2"]
+
+
 def not_a_number(run):
     return Result(figures={"x_s": float("nan")})
 

@@ -1,3 +1,6 @@
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
 
 from weft.testbed.network.network import RunningNetwork
@@ -25,3 +28,18 @@ def test_paths_of_a_pair_have_shares_that_follow_failed_links():
         assert "paths" not in actions.do({"do": "path", "src": "h0", "dst": "e3.1"})
     finally:
         network.down()
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"do": "degrade", "link": True, "rate": "1mbit"},
+        {"do": "fail", "what": "h0-r0", "silent": "yes"},
+        {"do": ["fail"], "what": "h0-r0"},
+        {"do": "fail", "what": {}},
+    ],
+)
+def test_an_argument_of_another_type_is_refused_and_ends_no_view(request_: dict[str, Any]) -> None:
+    network = SimpleNamespace(topology=build("star:n=2"), change_scheme=None)
+    reply = Actions(cast(RunningNetwork, network)).do(request_)
+    assert reply["error"].startswith("unknown request; known are fail, ")

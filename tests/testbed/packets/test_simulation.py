@@ -353,6 +353,18 @@ def test_flows_come_from_a_file(tmp_path: Path) -> None:
     columns = simulate("star:n=4", "ecmp", flows).columns()
     assert [*columns][:5] == ["start_s", "src", "dst", "size_bytes", "completion_s"]
     assert {len(values) for values in columns.values()} == {2}
+    file.write_text("start_s,src,dst,bytes\n0,0,1,1e3\n", encoding="utf-8-sig")
+    assert PacketFlows.read(file, build("star:n=4")).size_bytes.tolist() == [1000]
+
+
+def test_a_file_with_more_flows_than_fit_is_read_no_further(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(simulation, "MOST_FLOWS", 10)
+    file = tmp_path / "flows.csv"
+    file.write_text("start_s,src,dst,bytes\n" + 20 * "0,h0,h1,1\n")
+    with pytest.raises(ValueError, match=r"give 1 to 10 flows, not 11$"):
+        PacketFlows.read(file, build("star:n=4"))
 
 
 def test_flows_are_counted_in_whole_numbers_that_a_float_has() -> None:
@@ -386,7 +398,9 @@ def test_columns_are_of_flows_alone() -> None:
         ("start_s,src,dst,bytes\n0,h0,h1,1\n0,h0,h1\n", r":3: a flow has 4 values$"),
         ("start_s,src,dst,bytes\n0,h0,h1,1,5\n", r":2: a flow has 4 values$"),
         ("start_s,src,dst,bytes\nx,h0,h1,1\n", r":2: could not convert"),
-        ("start_s,src,dst,bytes\n0,h0,h1,1.5\n", r":2: invalid literal"),
+        ("start_s,src,dst,bytes\n0,h0,h1,1.5\n", r": flow 0: hosts and bytes are whole numbers"),
+        (f"start_s,src,dst,bytes\n0,h0,h1,{'9' * 400}\n", r": flow 0: hosts and bytes are whole"),
+        (f"start_s,src,dst,bytes\n0,{'9' * 5000},h1,1\n", r":2: no node '9"),
     ],
 )
 def test_a_wrong_file_is_refused_by_its_line(tmp_path: Path, text: str, reason: str) -> None:

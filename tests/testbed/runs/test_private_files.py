@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -85,6 +86,32 @@ def test_nobody_else_can_lock_them(tmp_path):
             os._exit(7)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+
+
+def test_a_file_is_written_whole_or_stays_as_it_was(tmp_path, monkeypatch):
+    file, link = tmp_path / "file", tmp_path / "link"
+    private_files.write_whole(file, b"first")
+    assert mode(file) == 0o666
+    file.chmod(0o640)
+    link.symlink_to(file)
+    private_files.write_whole(file, b"second")
+    assert (mode(file), file.read_bytes()) == (0o640, b"second")
+    private_files.write_whole(link, b"third")
+    assert link.is_symlink()
+    private_files.write_whole(Path("/dev/null"), b"nothing")
+
+    def stopped(path: Path, data: bytes) -> None:
+        path.write_text("half of it")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            private_files.write_whole(file, b"fourth")
+    assert (file.read_bytes(), len(list(tmp_path.iterdir()))) == (b"third", 2)
+    for path, line in (("/dev/full", "/dev/full: No space left"), (tmp_path, "Is a directory")):
+        with pytest.raises(OSError, match=line):
+            private_files.write_whole(Path(path), b"fifth")
 
 
 @pytest.fixture

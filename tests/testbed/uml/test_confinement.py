@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from tests.optional_parts import landlock_version, with_and_without
 from tests.testbed.uml.confined import run_confined
+from weft.testbed.uml import confinement
 
 pytestmark = pytest.mark.skipif(
     platform.machine() != "x86_64", reason="needs x86_64, as User-Mode Linux does"
@@ -135,6 +137,17 @@ def test_a_lab_in_the_home_shows_its_own_files_and_neither_hidden_ones_nor_folde
     monkeypatch.setattr("weft.testbed.uml.confinement.EMPTY", ())
     script = f"cat {' '.join(names)} 2>>/dev/null"
     assert run_confined("sh", "-c", script, common=common, folder=home) == "lab.yaml\n"
+
+
+def test_a_folder_of_path_that_this_user_may_not_enter_is_left_out(tmp_path, monkeypatch):
+    """As root's own, which PATH may still have after sudo -u; the kernel would not begin."""
+    closed = tmp_path / "closed" / "bin"
+    closed.mkdir(parents=True)
+    monkeypatch.setenv("PATH", f"{closed}:/usr/bin")
+    monkeypatch.setattr(os, "access", lambda place, how: not closed.is_relative_to(place.parent))
+    rules = confinement.rules(tmp_path / "common", tmp_path / "own", tmp_path / "own")
+    assert "read /usr/bin\n" in rules
+    assert str(closed) not in rules
 
 
 @pytest.mark.landlock
