@@ -53,6 +53,14 @@ FIRST_TARGETED = bytes([wire.FIRST_TARGETED])
 COUNTERS = ("probes_sent", "answers", "timeouts", "breaks", "bypasses")
 
 
+def _flow_states(settings: TarSettings, servers: int) -> FlowStates:
+    return FlowStates(
+        capacity_kbps=settings.capacity_kbps,
+        gain_kbps=settings.gain_kbps,
+        most=min(MOST_STATES, MOST_STATES_OF_ALL // servers),
+    )
+
+
 def _candidates(
     routes: Routes, hops: Mapping[int, Hop], octets: Mapping[int, int]
 ) -> list[tuple[Prefix, tuple[Hop, ...]]]:
@@ -94,11 +102,7 @@ class TarRouting(LiveRoutes):
         self._dead: Sequence[int] = ()  # 1 for each dead server of the switch; empty if all live
         self._servers_by_address: dict[int, int] = {}  # cache
         self._default_hop: tuple[Hop, ...] | None = None
-        self._states = FlowStates(
-            capacity_kbps=settings.capacity_kbps,
-            gain_kbps=settings.gain_kbps,
-            most=min(MOST_STATES, MOST_STATES_OF_ALL // network.t[-1]),
-        )
+        self._states = _flow_states(settings, network.t[-1])
         self._own = OwnFlows(settings, token=incarnation >> 24 & 0x7FFFFFFF)
         self._counters = dict.fromkeys(COUNTERS, 0)
 

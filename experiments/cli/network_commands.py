@@ -390,7 +390,7 @@ def status(arguments: Namespace) -> int:
 
 def _show_status(arguments: Namespace) -> int:
     from weft.experiments.cli.cluster_commands import spread
-    from weft.testbed.node_daemon import control
+    from weft.testbed.node_daemon import daemon_files
 
     if run := spread(arguments.run):
         return _show_spread(run, arguments)
@@ -399,7 +399,7 @@ def _show_status(arguments: Namespace) -> int:
         _show_network(network, as_json=arguments.json)
         return 0
     name = _node_name(network, arguments.node)
-    state = control.status(network.run.directory, name)
+    state = daemon_files.ask(network.run.directory, name, "status")
     print(json.dumps(state, indent=None if arguments.json else 2))
     return 0
 

@@ -7,9 +7,8 @@ import os
 import subprocess
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,10 +70,15 @@ def log(arguments: Namespace) -> int:
     if arguments.node and not arguments.json:
         sys.stdout.write(paths[0].read_text(errors="replace"))
     else:
-        for at_s, name, line in sorted(entry for path in paths for entry in entries(path)):
-            row = {"at_s": at_s, "node": name, "line": line}
-            print(json.dumps(row) if arguments.json else f"{name:<12} {line}")
+        show_entries(paths, as_json=arguments.json)
     return 0
+
+
+def show_entries(paths: Sequence[Path], *, as_json: bool) -> None:
+    """Print the lines of logs in order of time."""
+    for at_s, name, line in sorted(entry for path in paths for entry in entries(path)):
+        row = {"at_s": at_s, "node": name, "line": line}
+        print(json.dumps(row) if as_json else f"{name:<12} {line}")
 
 
 def log_path(record: RunRecord, node: str) -> Path:
@@ -275,6 +279,7 @@ def _add_captures(commands: Commands) -> None:
 
 def capture(arguments: Namespace) -> int:
     """Capture until Ctrl-C or until the run ends."""
+    from dataclasses import asdict
 
     from weft.experiments.cli.cluster_commands import spread
     from weft.testbed.network.network import RunningNetwork

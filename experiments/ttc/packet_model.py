@@ -273,15 +273,14 @@ def simulate(
     sums = nothing_watched(ft, lengths)
     packets_of_slot = int_zeros(most + SLOTS_AT_ONCE)
     first = 0
-    while first < slots or (state.delivered[begin:slots] < packets_of_slot[begin:slots]).any():
+    while first < slots or are_missing(state, packets_of_slot, begin, slots):
         if first >= most or is_full(ft, state):
             raise RuntimeError(f"queues grow without bound at load {load_fraction}")
         count = min(SLOTS_AT_ONCE, next_end(first, begin, slots) - first)
         sent = packets(rng, ft.hosts, count, load_fraction)
         packets_of_slot[first : first + count] = (sent >= 0).sum(axis=1)
         into = sums if begin <= first < slots else nothing_watched(ft, lengths)
-        words = rng.integers(1 << 32, size=(count, ft.links + ft.hosts, DRAWS))
-        drawn = SlotDraws(sent, rng.integers(ft.links, size=count), words)
+        drawn = slot_draws(rng, ft, sent)
         compiled(many_slots)(net, state, first, drawn, rules, into)
         first += count
     return sums, latencies(state, begin, slots)
@@ -290,6 +289,17 @@ def simulate(
 def is_full(ft: LayeredTreeShape, state: SlottedState) -> bool:
     """Return whether the packets of the next slots might not fit."""
     return state.room < ft.hosts * SLOTS_AT_ONCE
+
+
+def are_missing(state: SlottedState, packets_of_slot: Ints, begin: int, end: int) -> bool:
+    """Return whether packets that were sent in slots [begin, end) have not arrived."""
+    return bool((state.delivered[begin:end] < packets_of_slot[begin:end]).any())
+
+
+def slot_draws(rng: Generator, ft: LayeredTreeShape, sent: Ints) -> SlotDraws:
+    """Return random draws for slots in which hosts send the packets `sent`."""
+    words = rng.integers(1 << 32, size=(len(sent), ft.links + ft.hosts, DRAWS))
+    return SlotDraws(sent, rng.integers(ft.links, size=len(sent)), words)
 
 
 def next_end(slot: int, begin: int, slots: int) -> int:

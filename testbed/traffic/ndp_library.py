@@ -9,13 +9,9 @@ from ctypes import (
     Structure,
     c_char_p,
     c_int,
-    c_size_t,
-    c_ssize_t,
-    c_uint8,
     c_uint16,
     c_uint32,
     c_uint64,
-    c_void_p,
 )
 from functools import cache
 from pathlib import Path
@@ -27,17 +23,6 @@ from weft.daemons.transport.endpoint import (
     Finished,
     Parameters,
     reason,
-)
-from weft.daemons.transport.packets import (
-    ACK,
-    DATA,
-    NACK,
-    PULL,
-    Ack,
-    Data,
-    Nack,
-    Pull,
-    TransportPacket,
 )
 from weft.testbed.linux import compiled
 
@@ -67,57 +52,6 @@ class CParameters(Structure):
     def of(cls, parameters: Parameters) -> CParameters:
         """Return `parameters` as the library takes them."""
         return cls(*(getattr(parameters, name) for name, _ in cls._fields_))
-
-
-class CPacket(Structure):
-    """struct ndp_packet."""
-
-    _fields_ = (
-        ("number", c_uint64),
-        ("flow", c_uint32),
-        ("sequence", c_uint32),
-        ("payload_bytes", c_uint16),
-        ("kind", c_uint8),
-        ("layer", c_uint8),
-        ("detail", c_uint8),
-        ("unused", c_uint8 * 3),
-    )
-
-    @classmethod
-    def of(cls, packet: TransportPacket) -> CPacket:
-        """Return `packet` as the library takes it."""
-        match packet:
-            case Data(flow, sequence, layer, window, size_bytes, payload_bytes):
-                return cls(size_bytes, flow, sequence, payload_bytes, DATA, layer, window)
-            case Ack(flow, sequence, layer, pulls, congested):
-                return cls(pulls, flow, sequence, 0, ACK, layer, congested)
-            case Nack(flow, sequence, layer, pulls, congested):
-                return cls(pulls, flow, sequence, 0, NACK, layer, congested)
-            case Pull(flow, layer, pulls):
-                return cls(pulls, flow, 0, 0, PULL, layer)
-
-    def packet(self) -> TransportPacket:
-        """Return the packet as a class of daemons.transport."""
-        if self.kind == DATA:
-            return Data(
-                self.flow, self.sequence, self.layer, self.detail, self.number, self.payload_bytes
-            )
-        if self.kind == ACK:
-            return Ack(self.flow, self.sequence, self.layer, self.number, bool(self.detail))
-        if self.kind == NACK:
-            return Nack(self.flow, self.sequence, self.layer, self.number, bool(self.detail))
-        return Pull(self.flow, self.layer, self.number)
-
-
-class CTransmission(Structure):
-    """struct ndp_transmission."""
-
-    _fields_ = (
-        ("packet", CPacket),
-        ("peer", c_uint32),
-        ("payload_bytes", c_uint16),
-        ("retransmitted", c_uint16),
-    )
 
 
 class CEvent(Structure):
@@ -215,20 +149,7 @@ def library(path: Path = PATH) -> ctypes.CDLL:
     """
     compiled.require(path)
     libndp = ctypes.CDLL(str(path), use_errno=True)
-    functions: list[FunctionTypes] = [
-        ("ndp_new", c_void_p, [POINTER(CParameters)]),
-        ("ndp_free", None, [c_void_p]),
-        ("ndp_send", c_int, [c_void_p, c_uint64, c_uint32, c_uint32, c_uint64]),
-        ("ndp_receive", None, [c_void_p, c_uint64, c_uint32, POINTER(CPacket), c_int, c_int]),
-        ("ndp_poll", c_ssize_t, [c_void_p, c_uint64, POINTER(POINTER(CTransmission))]),
-        ("ndp_deadline", c_uint64, [c_void_p]),
-        ("ndp_take_event", c_int, [c_void_p, POINTER(CEvent)]),
-        ("ndp_counters", POINTER(CCounters), [c_void_p]),
-        ("ndp_encode", None, [POINTER(CPacket), c_char_p]),
-        ("ndp_decode", c_int, [c_char_p, c_size_t, c_uint32, POINTER(CPacket), POINTER(c_int)]),
-        ("ndp_run", c_int, [POINTER(CRun)]),
-    ]
-    declare(libndp, functions)
+    declare(libndp, [("ndp_run", c_int, [POINTER(CRun)])])
     return libndp
 
 

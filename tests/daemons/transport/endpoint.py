@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from tests.daemons.transport.incoming import Incoming
 from tests.daemons.transport.outgoing import OutgoingMessage
+from tests.daemons.transport.packets import Ack, Data, Nack, Pull, TransportPacket
 from weft.daemons.transport.endpoint import (
     MOST_INCOMING,
     MOST_INCOMING_OF_PEER,
@@ -19,7 +20,7 @@ from weft.daemons.transport.endpoint import (
     Finished,
     Parameters,
 )
-from weft.daemons.transport.packets import HEADER_BYTES, Ack, Data, Nack, Pull, TransportPacket
+from weft.daemons.transport.packets import HEADER_BYTES
 
 
 class Transmission(NamedTuple):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tests.daemons.transport.packets import Ack, Data, Nack, Pull, packets_of
 from weft.daemons.transport.endpoint import MOST_PACKETS
-from weft.daemons.transport.packets import Ack, Data, Nack, Pull, packets_of
 
 
 class Incoming:

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from tests.daemons.transport.packet_layers import Answer, TurnedLayers, layers_of
+from tests.daemons.transport.packets import Ack, Data, Nack, Pull, packets_of
 from weft.daemons.core.mixing import mixed
 from weft.daemons.transport.endpoint import (
     LONGEST_BACKOFF,
@@ -14,7 +15,6 @@ from weft.daemons.transport.endpoint import (
     Parameters,
     reason,
 )
-from weft.daemons.transport.packets import Ack, Data, Nack, Pull, packets_of
 
 UNSENT, IN_FLIGHT, REFUSED, ACKNOWLEDGED = range(4)
 

@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tests.daemons.transport.endpoint import Endpoint, Transmission
+from tests.daemons.transport.packets import Data, TransportPacket
 from tests.daemons.transport.trimming_queue import (
     Frame,
     LinkModel,
@@ -27,7 +28,7 @@ from weft.daemons.routing import path_shares, selection, updown
 from weft.daemons.routing.selection import below, mix
 from weft.daemons.simulator.wires import CALL, PACKET, TICK, EventQueue, Randomness
 from weft.daemons.transport.endpoint import Delivered, EndpointCounters, Finished, Parameters
-from weft.daemons.transport.packets import TRIMMABLE, TRIMMED, Data, TransportPacket
+from weft.daemons.transport.packets import TRIMMABLE, TRIMMED
 
 if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology

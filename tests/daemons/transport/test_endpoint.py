@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.daemons.transport.endpoint import Endpoint
+from tests.daemons.transport.packets import Ack, Data, Nack, Pull
 from weft.daemons.transport.endpoint import (
     MOST_INCOMING,
     MOST_INCOMING_OF_PEER,
@@ -18,7 +19,6 @@ from weft.daemons.transport.endpoint import (
     Parameters,
     timeout_ns,
 )
-from weft.daemons.transport.packets import Ack, Data, Nack, Pull
 
 MBIT = 1_000_000
 PAYLOAD = 1450

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.daemons.transport.packets import packets_of
 from tests.daemons.transport.python_network import (
     TransportNetwork,
     Trouble,
@@ -18,7 +19,7 @@ from tests.daemons.transport.python_network import (
 from tests.daemons.transport.trimming_queue import LinkModel
 from weft.daemons.fatpaths import layers
 from weft.daemons.transport.endpoint import Delivered, Parameters, timeout_ns
-from weft.daemons.transport.packets import HEADER_BYTES, packets_of
+from weft.daemons.transport.packets import HEADER_BYTES
 from weft.topologies import build
 
 RATE = 10**10

@@ -14,8 +14,8 @@ from tests.daemons.transport.packet_layers import (
     TurnedLayers,
     layers_of,
 )
+from tests.daemons.transport.packets import Ack, Data, Nack
 from weft.daemons.transport.endpoint import LayerChoice, Parameters
-from weft.daemons.transport.packets import Ack, Data, Nack
 
 SECOND, GOOD = 10**9, Answer.GOOD
 

@@ -4,13 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.daemons.transport.packets import (
-    CONTROL,
-    HEADER,
-    HEADER_BYTES,
-    TRIMMABLE,
-    TRIMMED,
-    TRIMMED_AT_HOST,
+from tests.daemons.transport.packets import (
     Ack,
     Data,
     MalformedPacket,
@@ -19,6 +13,14 @@ from weft.daemons.transport.packets import (
     decode,
     encode,
     packets_of,
+)
+from weft.daemons.transport.packets import (
+    CONTROL,
+    HEADER,
+    HEADER_BYTES,
+    TRIMMABLE,
+    TRIMMED,
+    TRIMMED_AT_HOST,
 )
 
 U8, U32 = st.integers(0, 255), st.integers(0, (1 << 32) - 1)

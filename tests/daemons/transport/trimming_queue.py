@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tests.daemons.transport.endpoint import Transmission
+from tests.daemons.transport.packets import TransportPacket
 from weft.daemons.transport.packets import (
     CONTROL,
     HEADER_BYTES,
     TRIMMABLE,
     TRIMMED,
     TRIMMED_AT_HOST,
-    TransportPacket,
 )
 
 

@@ -3,29 +3,124 @@
 from __future__ import annotations
 
 import os
-from ctypes import POINTER, byref
+from ctypes import (
+    CDLL,
+    POINTER,
+    Structure,
+    byref,
+    c_char_p,
+    c_int,
+    c_size_t,
+    c_ssize_t,
+    c_uint8,
+    c_uint16,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
 from pathlib import Path
 
 from tests.daemons.transport.endpoint import Transmission
+from tests.daemons.transport.packets import (
+    ACK,
+    DATA,
+    NACK,
+    PULL,
+    Ack,
+    Data,
+    Nack,
+    Pull,
+    TransportPacket,
+)
 from weft.daemons.transport.endpoint import Delivered, EndpointCounters, Finished, Parameters
-from weft.daemons.transport.packets import TransportPacket
 from weft.testbed.traffic.ndp_library import (
     NEVER,
     PATH,
     CCounters,
     CEvent,
-    CPacket,
     CParameters,
-    CTransmission,
+    declare,
     library,
 )
+
+
+class CPacket(Structure):
+    """struct ndp_packet."""
+
+    _fields_ = (
+        ("number", c_uint64),
+        ("flow", c_uint32),
+        ("sequence", c_uint32),
+        ("payload_bytes", c_uint16),
+        ("kind", c_uint8),
+        ("layer", c_uint8),
+        ("detail", c_uint8),
+        ("unused", c_uint8 * 3),
+    )
+
+    @classmethod
+    def of(cls, packet: TransportPacket) -> CPacket:
+        """Return `packet` as the library takes it."""
+        match packet:
+            case Data(flow, sequence, layer, window, size_bytes, payload_bytes):
+                return cls(size_bytes, flow, sequence, payload_bytes, DATA, layer, window)
+            case Ack(flow, sequence, layer, pulls, congested):
+                return cls(pulls, flow, sequence, 0, ACK, layer, congested)
+            case Nack(flow, sequence, layer, pulls, congested):
+                return cls(pulls, flow, sequence, 0, NACK, layer, congested)
+            case Pull(flow, layer, pulls):
+                return cls(pulls, flow, 0, 0, PULL, layer)
+
+    def packet(self) -> TransportPacket:
+        """Return the packet as a class of daemons.transport."""
+        if self.kind == DATA:
+            return Data(
+                self.flow, self.sequence, self.layer, self.detail, self.number, self.payload_bytes
+            )
+        if self.kind == ACK:
+            return Ack(self.flow, self.sequence, self.layer, self.number, bool(self.detail))
+        if self.kind == NACK:
+            return Nack(self.flow, self.sequence, self.layer, self.number, bool(self.detail))
+        return Pull(self.flow, self.layer, self.number)
+
+
+class CTransmission(Structure):
+    """struct ndp_transmission."""
+
+    _fields_ = (
+        ("packet", CPacket),
+        ("peer", c_uint32),
+        ("payload_bytes", c_uint16),
+        ("retransmitted", c_uint16),
+    )
+
+
+def endpoint_library(path: Path = PATH) -> CDLL:
+    """Return libndp.so with the types of the functions of an endpoint."""
+    libndp = library(path)
+    declare(
+        libndp,
+        [
+            ("ndp_new", c_void_p, [POINTER(CParameters)]),
+            ("ndp_free", None, [c_void_p]),
+            ("ndp_send", c_int, [c_void_p, c_uint64, c_uint32, c_uint32, c_uint64]),
+            ("ndp_receive", None, [c_void_p, c_uint64, c_uint32, POINTER(CPacket), c_int, c_int]),
+            ("ndp_poll", c_ssize_t, [c_void_p, c_uint64, POINTER(POINTER(CTransmission))]),
+            ("ndp_deadline", c_uint64, [c_void_p]),
+            ("ndp_take_event", c_int, [c_void_p, POINTER(CEvent)]),
+            ("ndp_counters", POINTER(CCounters), [c_void_p]),
+            ("ndp_encode", None, [POINTER(CPacket), c_char_p]),
+            ("ndp_decode", c_int, [c_char_p, c_size_t, c_uint32, POINTER(CPacket), POINTER(c_int)]),
+        ],
+    )
+    return libndp
 
 
 class CompiledEndpoint:
     """Run the endpoint in C with the interface of tests/daemons/transport/endpoint.py."""
 
     def __init__(self, parameters: Parameters, path: Path = PATH) -> None:
-        self._library = library(path)
+        self._library = endpoint_library(path)
         self._endpoint = self._library.ndp_new(byref(CParameters.of(parameters)))
         self.events: list[Delivered | Finished] = []
 

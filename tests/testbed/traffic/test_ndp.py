@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
+from tests.daemons.transport.packets import Ack, Data, encode
 from weft.daemons.transport.endpoint import Parameters
-from weft.daemons.transport.packets import Ack, Data, encode
 from weft.testbed.data_plane.data_plane import DataPlane
 from weft.testbed.linux import netns
 from weft.testbed.measure.kernel_counters import PortCounterReader

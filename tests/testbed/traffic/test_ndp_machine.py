@@ -17,8 +17,14 @@ from hypothesis import strategies as st
 
 from tests.daemons.transport import trimming_queue
 from tests.daemons.transport.endpoint import Endpoint
+from tests.daemons.transport.packets import Ack, Data, MalformedPacket, Nack, Pull, decode, encode
 from tests.daemons.transport.python_network import TransportNetwork, Trouble, spray_routing
-from tests.testbed.traffic.compiled_endpoint import CompiledEndpoint
+from tests.testbed.traffic.compiled_endpoint import (
+    CompiledEndpoint,
+    CPacket,
+    CTransmission,
+    endpoint_library,
+)
 from weft.daemons.transport.endpoint import (
     MOST_INCOMING_OF_PEER,
     Backoff,
@@ -26,16 +32,7 @@ from weft.daemons.transport.endpoint import (
     Parameters,
     timeout_ns,
 )
-from weft.daemons.transport.packets import (
-    HEADER,
-    Ack,
-    Data,
-    MalformedPacket,
-    Nack,
-    Pull,
-    decode,
-    encode,
-)
+from weft.daemons.transport.packets import HEADER
 from weft.testbed.packets.network import (
     CWiring,
     PacketLink,
@@ -50,11 +47,8 @@ from weft.testbed.traffic.ndp_library import (
     CEvent,
     CHost,
     CMessage,
-    CPacket,
     CParameters,
     CRun,
-    CTransmission,
-    library,
 )
 from weft.topologies import build
 
@@ -302,8 +296,13 @@ def test_c_probes_silent_layers_by_the_same_packets(compiled: Path) -> None:
 
 MEMORY = """
 from ctypes import byref
-from weft.daemons.transport.packets import Data
-from tests.testbed.traffic.compiled_endpoint import CompiledEndpoint
+from tests.daemons.transport.packets import Data
+from tests.testbed.traffic.compiled_endpoint import (
+    CompiledEndpoint,
+    CPacket,
+    CTransmission,
+    endpoint_library,
+)
 from weft.daemons.transport.endpoint import Parameters
 
 def kib():
@@ -339,7 +338,7 @@ def test_headers_that_claim_large_messages_cost_hardly_any_memory() -> None:
 )
 def test_bytes_are_read_and_written_alike(compiled, payload):
     packet, whole = CPacket(), c_int()
-    lib = library(compiled)
+    lib = endpoint_library(compiled)
     refused = (
         lib.ndp_decode(payload, len(payload), PARAMETERS.layers, byref(packet), byref(whole)) != 0
     )
