@@ -134,8 +134,10 @@ def best_and_ecmp(networks: tuple[str, ...], trees: tuple[str, ...]) -> tuple[Wh
 LOW = tuple(spec for spec in NETWORKS if spec not in TREES)
 FEW = best_and_ecmp(LOW, TREES)
 WITHOUT_REPS: Where = {"scheme": LAYERS, "transport": "ndp"}
+QUEUES: Where = {"topology": LOW, "scheme": "drill", "transport": "ndp"}
 FAILING: tuple[Where, ...] = (*FEW, WITHOUT_REPS, ENTROPIES)
 SILENT_LINKS: Where = {"failed_fraction": 0.01, "failure": SILENT}
+MORE_SILENT: Where = {"failed_fraction": 0.05, "failure": SILENT}
 FEW_LINKS: Where = {"failed_fraction": 0.01, "failure": ANNOUNCED}
 LOW_LOAD, LONG_S = 0.05, 0.1  # half of what shortest paths carry of the worst pairs, or less
 OF_TEN: tuple[Where, ...] = (  # choices whose ratios the page names
@@ -159,7 +161,9 @@ SWEEPS = (
             ({"failed_fraction": 0.05}, 3, 3),
             *(({**choice, **FEW_LINKS}, 3, 3) for choice in FEW[:2]),
             *((choice, 1, 1) for choice in LONG),
-            *(({**choice, **SILENT_LINKS}, 3, 3) for choice in FAILING),
+            *(({**choice, **SILENT_LINKS}, 3, 3) for choice in (*FAILING, QUEUES)),
+            *(({**choice, **MORE_SILENT}, 3, 3) for choice in (WITHOUT_REPS, QUEUES)),
+            *(({**choice, **MORE_SILENT}, 10, 10) for choice in (*FEW, ENTROPIES)),
             *(({**choice, "topology": GRAPHS}, 1, 1) for choice in (FEW[0], FEW[2])),
             *(({**choice, **SHORT}, 3, 3) for choice in FEW),
             *(({**choice, **SHORT}, 1, 1) for choice in best_and_ecmp(LARGE_LOW, LARGE_TREES)),
