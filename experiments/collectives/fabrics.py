@@ -190,7 +190,7 @@ SWEEPS = (
             "fabrics",
             {**choice, "traffic": "worst", "load_fraction": LOW_LOAD, "seconds": LONG_S},
         )
-        for choice in (*FEW, MRC)
+        for choice in WITHOUT_PLANES
     ),
     *(
         Sweep("fabrics", {**choice, "traffic": "skewed", "load_fraction": 0.2})
@@ -523,6 +523,7 @@ def marked(table: Table) -> list[Row]:
         name, transport = parse(str(row["scheme"]))[0], str(row["transport"])
         way = WAYS_OF_LAYERS.get(str(row["scheme"]), style.scheme(name).label)
         way = way + "+REPS" if "reps" in transport else way
+        way = "MRC-like" if "mrc" in transport else way
         carrier = "TCP" if transport.startswith("tcp") else "NDP"
         about: Row = {"family": equal_cost.family(row), "carrier": carrier, "way": way}
         about["network"] = table_iv.label(str(row["topology"]))

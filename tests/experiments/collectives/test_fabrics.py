@@ -279,6 +279,7 @@ def test_a_network_costs_what_its_parts_do() -> None:
 
 
 SLIMFLY, CLOS = fabrics.NETWORKS[0], "clos:n=8,r=32,m=8"
+MRC = fabrics.MRC["transport"]
 
 
 def flows(topology: str, scheme: str, ms: float, **values: object) -> dict[str, object]:
@@ -304,6 +305,10 @@ ROWS = [
     flows(fabrics.LARGE_LOW[0], "ugal", 0.5, **fabrics.SHORT),
     flows(fabrics.LARGE_TREES[0], "drill", 1.0, **fabrics.SHORT),
     flows(CLOS, "drill", 0.1, **fabrics.SHORT),
+    *(
+        flows(spec, "ecmp:ecn=4", ms, transport=MRC, traffic="skewed", load_fraction=0.2)
+        for spec, ms in zip(fabrics.PLANES, (1.0, 3.0), strict=True)
+    ),
 ]
 
 
@@ -316,7 +321,11 @@ def test_a_fabric_stands_by_its_best_routing() -> None:
     assert [cell["ratio"] for cell in lines["all to all at once"]] == [1.0, 1.6]
     assert list(lines) == [
         *("random pairs, load 0.4", "... 10,000 hosts", "... by DCTCP"),
-        *("worst pairs, load 0.2", "all to all at once"),
+        *("worst pairs, load 0.2", "skewed pairs, load 0.2", "all to all at once"),
+    ]
+    assert lines["skewed pairs, load 0.2"] == [
+        {"family": "2 planes", "ratio": 1.0, "below": "MRC-like"},
+        {"family": "4 planes", "ratio": 3.0, "below": "MRC-like"},
     ]
     large = {cell["family"]: cell["ratio"] for cell in lines["... 10,000 hosts"]}
     assert large == {"slimfly": 1.0, "fattree": 2.0}
