@@ -93,6 +93,7 @@ def test_what_does_not_go_together_is_refused_in_one_line():
             "simulated congestion control",
         ),
         ({"topology": "dcell:n=3,k=1"}, "topology must be a fabric of switches"),
+        ({"topology": "planes:k=2,of=star:n=9"}, "a host has one link"),
         ({"topology": "star:n=9", "traffic": "incast:senders=9"}, "senders must be at most 8"),
     ):
         values = {"transport": "ndp", "traffic": "permutation", **parameters}
