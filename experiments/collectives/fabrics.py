@@ -120,6 +120,7 @@ REPS: Where = {"scheme": LAYERS, "transport": "ndp:choice=reps"}
 ENTROPIES: Where = {"scheme": "ecmp:ecn=4", "transport": "ndp:choice=reps,entropies=128"}
 HASHED: Where = {"topology": (*TREES, *PLANES), "scheme": "ecmp:ecn=4"}
 MRC: Where = {**HASHED, "transport": "ndp:choice=mrc,entropies=128"}
+FEW_VALUES: Where = {**MRC, "topology": PLANES, "transport": "ndp:choice=mrc,entropies=16"}
 SPRAYED: tuple[Where, ...] = ({**ENTROPIES, **HASHED}, MRC)
 SWEPT: tuple[Where, ...] = (
     {"scheme": ("ecmp", "valiant", "ugal"), "transport": "ndp"},
@@ -178,13 +179,14 @@ SWEEPS = (
             *((choice, 1, 1) for choice in LONG),
             *(({**choice, **SILENT_LINKS}, 3, 3) for choice in (*FAILING, *ASIDE)),
             *(({**choice, **MORE_SILENT}, 3, 3) for choice in ASIDE),
-            *(({**choice, **MORE_SILENT}, 10, 5) for choice in FAILING),
+            *(({**choice, **MORE_SILENT}, 10, 3) for choice in FAILING),
             *(({**choice, "topology": GRAPHS}, 1, 1) for choice in (FEW[0], FEW[2])),
             *(({**choice, **SHORT}, 3, 3) for choice in WITHOUT_PLANES),
             *(({**choice, **SHORT}, 1, 1) for choice in best_and_ecmp(LARGE_LOW, LARGE_TREES)),
         )
         for (name, load), number in zip(CARRIED.items(), seeds, strict=True)
     ),
+    Sweep("fabrics", {**FEW_VALUES, **SILENT_LINKS, "traffic": "uniform"}),
     *(
         Sweep(
             "fabrics",
