@@ -121,6 +121,20 @@ ENTROPIES: Where = {"scheme": "ecmp:ecn=4", "transport": "ndp:choice=reps,entrop
 HASHED: Where = {"topology": (*TREES, *PLANES), "scheme": "ecmp:ecn=4"}
 MRC: Where = {**HASHED, "transport": "ndp:choice=mrc,entropies=128"}
 FEW_VALUES: Where = {**MRC, "topology": PLANES, "transport": "ndp:choice=mrc,entropies=16"}
+# what makes four planes slower: fewer uplinks, longer frames, or a window of more packets
+WHOLE_PLANES = "planes:k=4,of=clos:n=32,r=8,m=32"
+SHORT_FRAMES: Where = {"frame_bytes": 2250, "header_packets": 4500}
+CAUSES: tuple[Where, ...] = (
+    {**MRC, "topology": WHOLE_PLANES},
+    {**MRC, "topology": PLANES[1], "transport": "ndp:choice=mrc,window=16,entropies=128"},
+    *(
+        {**MRC, "topology": topology, "transport": transport, **SHORT_FRAMES}
+        for topology, transport in (
+            (TREES[0], "ndp:choice=mrc,window=32,entropies=128"),
+            (PLANES[1], "ndp:choice=mrc,window=128,entropies=128"),
+        )
+    ),
+)
 SPRAYED: tuple[Where, ...] = ({**ENTROPIES, **HASHED}, MRC)
 SWEPT: tuple[Where, ...] = (
     {"scheme": ("ecmp", "valiant", "ugal"), "transport": "ndp"},
@@ -179,7 +193,7 @@ SWEEPS = (
             *((choice, 1, 1) for choice in LONG),
             *(({**choice, **SILENT_LINKS}, 3, 3) for choice in (*FAILING, *ASIDE)),
             *(({**choice, **MORE_SILENT}, 3, 3) for choice in ASIDE),
-            *(({**choice, **MORE_SILENT}, 10, 3) for choice in FAILING),
+            *(({**choice, **MORE_SILENT}, 10, 10) for choice in FAILING),
             *(({**choice, "topology": GRAPHS}, 1, 1) for choice in (FEW[0], FEW[2])),
             *(({**choice, **SHORT}, 3, 3) for choice in WITHOUT_PLANES),
             *(({**choice, **SHORT}, 1, 1) for choice in best_and_ecmp(LARGE_LOW, LARGE_TREES)),
@@ -187,6 +201,7 @@ SWEEPS = (
         for (name, load), number in zip(CARRIED.items(), seeds, strict=True)
     ),
     Sweep("fabrics", {**FEW_VALUES, **SILENT_LINKS, "traffic": "uniform"}),
+    *(Sweep("fabrics", {**choice, "traffic": "uniform"}) for choice in CAUSES),
     *(
         Sweep(
             "fabrics",
