@@ -193,7 +193,7 @@ SWEEPS = (
             *((choice, 1, 1) for choice in LONG),
             *(({**choice, **SILENT_LINKS}, 3, 3) for choice in (*FAILING, *ASIDE)),
             *(({**choice, **MORE_SILENT}, 3, 3) for choice in ASIDE),
-            *(({**choice, **MORE_SILENT}, 10, 10) for choice in FAILING),
+            *(({**choice, **MORE_SILENT}, 10, 3) for choice in FAILING),
             *(({**choice, "topology": GRAPHS}, 1, 1) for choice in (FEW[0], FEW[2])),
             *(({**choice, **SHORT}, 3, 3) for choice in WITHOUT_PLANES),
             *(({**choice, **SHORT}, 1, 1) for choice in best_and_ecmp(LARGE_LOW, LARGE_TREES)),
