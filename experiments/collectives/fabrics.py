@@ -539,7 +539,8 @@ def marked(table: Table) -> list[Row]:
     for row in table:
         name, transport = parse(str(row["scheme"]))[0], str(row["transport"])
         way = WAYS_OF_LAYERS.get(str(row["scheme"]), style.scheme(name).label)
-        way = way + "+REPS" if "reps" in transport else way
+        if "reps" in transport:  # entropy values need no name, and a cell has little room
+            way = "REPS" if "entropies" in transport else f"{way}+REPS"
         way = "MRC-like" if "mrc" in transport else way
         carrier = "TCP" if transport.startswith("tcp") else "NDP"
         about: Row = {"family": equal_cost.family(row), "carrier": carrier, "way": way}

@@ -279,7 +279,7 @@ def test_a_network_costs_what_its_parts_do() -> None:
 
 
 SLIMFLY, CLOS = fabrics.NETWORKS[0], "clos:n=8,r=32,m=8"
-MRC = fabrics.MRC["transport"]
+MRC, HYPERX = fabrics.MRC["transport"], "hyperx:l=3,s=4,p=4"
 
 
 def flows(topology: str, scheme: str, ms: float, **values: object) -> dict[str, object]:
@@ -294,6 +294,7 @@ ROWS = [
     flows(SLIMFLY, "ecmp", 0.5, seed=1),  # a seed that the others have not
     flows(SLIMFLY, LAYERS, 2.5, transport="ndp:choice=reps"),
     flows(SLIMFLY, "drill", 0.5, unfinished=1),  # a flow is missing
+    flows(HYPERX, "ecmp:ecn=4", 3.0, transport="ndp:choice=reps,entropies=128"),
     flows(SLIMFLY, "ugal", 0.1, failed_fraction=0.01),
     flows(CLOS, "drill", 2.0),
     flows(CLOS, "drill", 9.0, transport="tcp:control=dctcp"),
@@ -317,7 +318,11 @@ def test_a_fabric_stands_by_its_best_routing() -> None:
     first = {
         cell["family"]: (cell["ratio"], cell["below"]) for cell in lines["random pairs, load 0.4"]
     }
-    assert first == {"slimfly": (1.25, "layers+REPS"), "clos": (1.0, "DRILL")}
+    assert first == {
+        "slimfly": (1.25, "layers+REPS"),
+        "clos": (1.0, "DRILL"),
+        "hyperx": (1.5, "REPS"),
+    }
     assert [cell["ratio"] for cell in lines["all to all at once"]] == [1.0, 1.6]
     assert list(lines) == [
         *("random pairs, load 0.4", "... 10,000 hosts", "... by DCTCP"),
