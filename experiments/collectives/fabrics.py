@@ -46,11 +46,12 @@ from weft.experiments.runner.rows import grouped
 from weft.testbed.packets.network import PacketNetwork
 from weft.testbed.packets.simulation import Fault, PacketFlows, SimulatedFlows, Simulation
 from weft.testbed.packets.switching import Switching
+from weft.topologies import build
 from weft.topologies.core.failures import fail_links
 from weft.topologies.core.grammar import parse
 from weft.topologies.core.link import ETHERNET_BYTES, LinkSpec
 from weft.topologies.core.topology import Topology
-from weft.topologies.tiered.planes import plane_of
+from weft.topologies.tiered import planes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -266,6 +267,17 @@ class SentPairs(NamedTuple):
         return self.total / self.most
 
 
+def plane_of(topology: Topology, number: int) -> Topology:
+    """Return plane `number` as a network of its own, without its failed links.
+
+    Return `topology` itself if hosts have one link.
+    """
+    if topology.planes == 1:
+        return topology
+    failed_links = topology.failed[planes.links_of(topology, number)]
+    return fail_links(build(parse(topology.spec)[1]["of"]), np.flatnonzero(failed_links))
+
+
 def pattern_of(run: Run, topology: Topology) -> SentPairs:
     """Return who sends to whom, the same for every scheme; ValueError without such pairs."""
     topology = plane_of(topology, 0)
@@ -428,14 +440,27 @@ def load_figures(run: Run, pattern: SentPairs, flows: PacketFlows, arrivals: Win
 
 def time_figures(run: Run, topology: Topology, done: SimulatedFlows) -> Row:
     """Return times of the counted flows; None without any."""
-    flows, usual, planes = done.flows, replays.frame_cost(run), topology.planes
-    cost = usual._replace(rate_bps=usual.rate_bps // planes)
+    flows = done.flows
     taken_s = np.where(
         np.isnan(done.delivered_s), deadline_s(run) - flows.start_s, done.completion_s
     )
+    least_s = alone_s(run, topology, flows)
+    counted = flows.start_s >= window_s(run)[0]
+    figures: Row = {}
+    for name, values in (("ms", 1000 * taken_s), ("slowdown", taken_s / least_s)):
+        own = values[counted]
+        figures[f"mean_{name}"] = float(own.mean()) if len(own) else None
+        figures[f"p99_{name}"] = float(np.percentile(own, 99)) if len(own) else None
+    return figures
+
+
+def alone_s(run: Run, topology: Topology, flows: PacketFlows) -> Floats:
+    """Return the times of `flows` on an idle network by shortest paths, evenly over planes."""
+    usual = replays.frame_cost(run)
+    cost = usual._replace(rate_bps=usual.rate_bps // topology.planes)
     graph, router = RouterGraph.of(plane_of(topology, 0)), router_of_hosts(topology)
     # what the busiest of a host's links carries
-    frames = -(-flows.size_bytes // (payload_bytes(run) * planes))
+    frames = -(-flows.size_bytes // (payload_bytes(run) * topology.planes))
     share_bytes = np.minimum(flows.size_bytes, frames * payload_bytes(run))
     hops = 2 + graph.distance[router[flows.src], router[flows.dst]]
     # the frames on the first link, and the last full one on the others
@@ -443,13 +468,7 @@ def time_figures(run: Run, topology: Topology, done: SimulatedFlows) -> Row:
         (cost.sending_ns(cost.frames_bytes(size)) + cost.latency_ns(size, length)) / 1e9
         for size, length in zip(share_bytes.tolist(), hops.tolist(), strict=True)
     ]
-    counted = flows.start_s >= window_s(run)[0]
-    figures: Row = {}
-    for name, values in (("ms", 1000 * taken_s), ("slowdown", taken_s / np.array(least_s))):
-        own = values[counted]
-        figures[f"mean_{name}"] = float(own.mean()) if len(own) else None
-        figures[f"p99_{name}"] = float(np.percentile(own, 99)) if len(own) else None
-    return figures
+    return np.array(least_s)
 
 
 def router_of_hosts(topology: Topology) -> Ints:

@@ -11,11 +11,10 @@ MRC (Multipath Reliable Connection, arXiv 2605.04333) runs on such networks.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from weft.topologies.core.address import FabricNaming, Tier
-from weft.topologies.core.grammar import integer, parse, unknown, unparse
+from weft.topologies.core.grammar import integer, unknown, unparse
 from weft.topologies.core.topology import Topology, require_room
 
 if TYPE_CHECKING:
@@ -100,20 +99,6 @@ def in_plane(plane: Topology, k: int, number: int, level: int) -> NDArray[np.int
     rows[of_host, 1] = number
     rows[:, 0], rows[:, 2] = nodes[rows[:, 0]], nodes[rows[:, 2]]
     return rows
-
-
-def plane_of(topology: Topology, number: int) -> Topology:
-    """Return plane `number` as a network of its own, without its failed links.
-
-    Return `topology` itself if hosts have one link.
-    """
-    from weft.topologies import build
-
-    if topology.planes == 1:
-        return topology
-    plane = build(parse(topology.spec)[1]["of"])
-    failed = topology.failed[links_of(topology, number)]
-    return replace(plane, failed=failed)
 
 
 def links_of(topology: Topology, plane: int) -> NDArray[np.int64]:

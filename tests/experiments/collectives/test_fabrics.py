@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tracemalloc
 from itertools import pairwise, permutations
 
@@ -19,6 +20,8 @@ from weft.experiments.fatpaths.topology_cost import PRICES, of_a_host
 from weft.experiments.report import figures
 from weft.experiments.runner.definition import Run
 from weft.topologies import build
+from weft.topologies.core import failures
+from weft.topologies.tiered import planes
 
 CLIQUE = "complete:n=4,p=3"
 INNER = "clos:n=3,r=4,m=2"
@@ -136,6 +139,25 @@ def test_the_bound_of_planes_is_that_of_the_fullest(monkeypatch: pytest.MonkeyPa
     }
     monkeypatch.setattr(fabrics, "failed", lambda *_: [len(about.topology.links) - 1])
     assert fabrics.bounds(about)["shortest_bound_fraction"] == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize(
+    ("spec", "inner"), [(PLANES, INNER), ("planes:k=3,of=fattree:k=4", "fattree:k=4")]
+)
+def test_a_plane_keeps_its_failed_links(spec: str, inner: str) -> None:
+    topology = build(spec)
+    whole = fabrics.plane_of(topology, 1)
+    assert (whole.links == build(inner).links).all()
+    dead = planes.links_of(topology, 1)[[0, -1]]
+    failed = failures.fail_links(topology, dead)
+    assert not fabrics.plane_of(failed, 0).failed.any()
+    plane = fabrics.plane_of(failed, 1)
+    names = {plane.link_name(link) for link in np.flatnonzero(plane.failed)}
+    # less the plane in front of a switch's number
+    assert names == {
+        re.sub(r"\b([a-z])1\.?(?=\d|\b)", r"\1", topology.link_name(link)) for link in dead
+    }
+    assert fabrics.plane_of(plane, 0) is plane
 
 
 def test_times_are_those_of_flows_that_begin_in_the_second_half() -> None:
@@ -365,8 +387,8 @@ def test_prices_of_a_part_leave_the_spread_of_costs(part: str, times: float) -> 
         spec: float(str(of_a_host(build(spec), prices)["host_cost_usd"]))
         for spec in fabrics.NETWORKS
     }
-    planes = [costs.pop(spec) / costs[CLOS] for spec in fabrics.PLANES]
-    assert 0.86 < min(planes) < max(planes) < 1.13
+    of_planes = [costs.pop(spec) / costs[CLOS] for spec in fabrics.PLANES]
+    assert 0.86 < min(of_planes) < max(of_planes) < 1.13
     least, most = min(costs, key=costs.__getitem__), max(costs, key=costs.__getitem__)
     assert (least, most) == ("polarfly:q=7,p=5", "hyperx:l=3,s=4,p=4")
     assert 1.255 < costs[most] / costs[least] < 1.275

@@ -14,7 +14,6 @@ from weft.topologies import build, canonical
 from weft.topologies.core import failures
 from weft.topologies.core.address import dotted
 from weft.topologies.core.topology import Topology
-from weft.topologies.tiered import planes
 
 PLANES = {
     "planes:k=4,of=clos:n=3,r=4,m=2": "clos:n=3,r=4,m=2",
@@ -146,20 +145,3 @@ def test_schemes_of_one_plane_refuse_several(scheme: str) -> None:
     topology = build("planes:k=2,of=clos:n=2,r=4,m=2")
     with pytest.raises(ValueError, match=f"^scheme {scheme} does not route several planes, planes"):
         registry.checked(topology, scheme)
-
-
-@pytest.mark.parametrize(("spec", "inner"), PLANES.items())
-def test_a_plane_keeps_its_failed_links(spec: str, inner: str) -> None:
-    topology = build(spec)
-    whole = planes.plane_of(topology, 1)
-    assert (whole.links == build(inner).links).all()
-    dead = planes.links_of(topology, 1)[[0, -1]]
-    failed = failures.fail_links(topology, dead)
-    assert not planes.plane_of(failed, 0).failed.any()
-    plane = planes.plane_of(failed, 1)
-    names = {plane.link_name(link) for link in np.flatnonzero(plane.failed)}
-    # less the plane in front of a switch's number
-    assert names == {
-        re.sub(r"\b([a-z])1\.?(?=\d|\b)", r"\1", topology.link_name(link)) for link in dead
-    }
-    assert planes.plane_of(plane, 0) is plane
