@@ -171,7 +171,7 @@ class Transport(NamedTuple):
         backoff = Backoff.WINDOW if values > 1 else Backoff.PACKET
         return Parameters(
             rate_bps=host_bps,
-            window=self.window or WINDOW * planes,
+            window=self.window or min(MOST_WINDOW, WINDOW * planes),
             layers=max(values, layers),
             frame_bytes=frame_bytes,
             timeout_ns=timeout_ns(host_bps, frame_bytes),

@@ -23,8 +23,8 @@ def rows_of(experiment, engine="packet", **given):
 
 def test_transports_are_named():
     assert transport("ndp")[:4] == ("ndp", 0, "among", "flow")
-    windows = [transport("ndp").ndp(10**9, 9000, planes=planes).window for planes in (1, 4)]
-    assert windows == [8, 32]
+    windows = [transport("ndp").ndp(10**9, 9000, planes=planes).window for planes in (1, 4, 64)]
+    assert windows == [8, 32, 255]
     assert transport("ndp:window=23").ndp(10**9, 9000, planes=4).window == 23
     assert transport("tcp")[5:8] == ("reno", "random", "rack")
     assert transport("ndp:choice=reps").choice == "reps"
