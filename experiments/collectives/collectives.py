@@ -32,7 +32,7 @@ from weft.testbed.schedules import collectives, goal
 from weft.testbed.schedules.goal import Schedule
 from weft.testbed.schedules.tasks import TaskGraph
 from weft.topologies.core.placement import PLACEMENTS, RANDOM, place_ranks
-from weft.topologies.core.topology import Topology
+from weft.topologies.core.topology import Topology, require_one_plane
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -152,6 +152,7 @@ def check(run: Run) -> None:
             f"{run.experiment}: the engine {run.engine} takes at most {most} bytes, got "
             f"{run.integer('size_bytes')}; take --engine graph"
         )
+    require_one_plane(run.experiment, topology)
     replays.check(run, topology)
 
 

@@ -124,8 +124,9 @@ def beside_fastest(table: Table) -> list[Row]:
 
 
 def family(row: Row) -> str:
-    """Return the family of a row's network."""
-    return parse(str(row["topology"]))[0]
+    """Return the family of a row's network, or how many planes it has."""
+    name, options = parse(str(row["topology"]))
+    return f"{options['k']} planes" if name == "planes" else name
 
 
 def best_ms(rows: Sequence[Row]) -> float:
@@ -162,7 +163,8 @@ def draw_map(axes: Axes, lines: Mapping[str, Sequence[Row]]) -> None:
         for column, cell in enumerate(own):
             write(axes, column, line, cell)
     name_rows(axes, list(lines))
-    axes.set_xticks(range(len(names)), [NAMES[str(name)] for name in names], fontsize=8.5)
+    titles = [NAMES.get(str(name), str(name)) for name in names]
+    axes.set_xticks(range(len(names)), titles, fontsize=8.5)
     axes.tick_params(length=0, labeltop=True, labelbottom=False)
     axes.grid(visible=False)
 

@@ -9,13 +9,15 @@ skewed            ... to those of the router that is half of all routers farther
 permutation, ...  see engines/workloads.py
 
 With load_fraction=0 each pair sends one flow, and all begin at once.  Tables of switches know of
-failed links from the beginning, or never do (silent).
+failed links from the beginning, or never do (silent).  A link to one of k planes has a k-th of the
+host's rate.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from operator import itemgetter
 from statistics import mean
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -44,14 +46,17 @@ from weft.experiments.runner.rows import grouped
 from weft.testbed.packets.network import PacketNetwork
 from weft.testbed.packets.simulation import Fault, PacketFlows, SimulatedFlows, Simulation
 from weft.testbed.packets.switching import Switching
+from weft.topologies import build
 from weft.topologies.core.failures import fail_links
 from weft.topologies.core.grammar import parse
 from weft.topologies.core.link import ETHERNET_BYTES, LinkSpec
 from weft.topologies.core.topology import Topology
+from weft.topologies.tiered import planes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+SHORTEST_BOUND = "shortest_bound_fraction"
 COLUMNS = {
     "hosts": "hosts of the network",
     "ports": "ports of all routers, those to hosts counted",
@@ -69,18 +74,20 @@ COLUMNS = {
     "p99_ms": "99th percentile of that",
     "mean_slowdown": "time of such a flow over that on an idle network by a shortest path, mean",
     "p99_slowdown": "99th percentile of that",
-    "shortest_bound_fraction": "load that fills a link if shortest paths share it evenly",
+    SHORTEST_BOUND: "load that fills a link if shortest paths share it evenly",
     "valiant_bound_fraction": (
         "load that fills a link under Valiant's routing; null if not all routers have hosts"
     ),
 }
 ANNOUNCED, SILENT = "announced", "silent"
 LAYERS = "fatpaths:trigger=cut,start=random"
-# those of 256 ranks, but for Xpander, which is much like Jellyfish; and a Slim Fly whose hosts cost
-# as much
+# those of 256 ranks, but for Xpander, which is much like Jellyfish; a Slim Fly whose hosts cost as
+# much; and planes of Clos that cost what the one Clos does
+PLANES = ("planes:k=2,of=clos:n=16,r=16,m=14", "planes:k=4,of=clos:n=32,r=8,m=19")
 NETWORKS = (
     "slimfly:q=5,p=4",
     *(spec for spec in equal_cost.one_of_each(256) if not spec.startswith("xpander")),
+    *PLANES,
 )
 # of about 10,000 hosts, for 1650 to 1683 USD each; the spines of a Clos would need 300 ports
 LARGE_LOW = (
@@ -91,6 +98,7 @@ LARGE_TREES = ("fattree:k=28,oversubscription=2",)
 # so that a run takes a minute or two: flows half as large as elsewhere, a tenth of the time
 SHORT_S = 0.001
 SHORT: Where = {"seconds": SHORT_S, "sizes": "web-search:most_bytes=250000"}
+TREES = ("clos:n=8,r=32,m=8", "fattree:k=8,oversubscription=2")
 GRAPHS = tuple(f"jellyfish:n=64,r=7,p=4,seed={seed}" for seed in range(2, 11))
 CARRIED = {"uniform": 0.4, "worst": 0.2}  # loads that the best choices of all networks carry
 # labels of layers by when a flow takes another one
@@ -111,15 +119,33 @@ FROM_LOW_TO_HIGH: Mapping[str, tuple[float, ...]] = {
 REPS: Where = {"scheme": LAYERS, "transport": "ndp:choice=reps"}
 # REPS as in its paper: a packet's entropy value is hashed, and marks come before trimming
 ENTROPIES: Where = {"scheme": "ecmp:ecn=4", "transport": "ndp:choice=reps,entropies=128"}
+HASHED: Where = {"topology": (*TREES, *PLANES), "scheme": "ecmp:ecn=4"}
+MRC: Where = {**HASHED, "transport": "ndp:choice=mrc,entropies=128"}
+FEW_VALUES: Where = {**MRC, "topology": PLANES, "transport": "ndp:choice=mrc,entropies=16"}
+# what makes four planes slower: fewer uplinks, longer frames, or a window of more packets
+WHOLE_PLANES = "planes:k=4,of=clos:n=32,r=8,m=32"
+SHORT_FRAMES: Where = {"frame_bytes": 2250, "header_packets": 4500}
+CAUSES: tuple[Where, ...] = (
+    {**MRC, "topology": WHOLE_PLANES},
+    {**MRC, "topology": PLANES[1], "transport": "ndp:choice=mrc,window=16,entropies=128"},
+    *(
+        {**MRC, "topology": topology, "transport": transport, **SHORT_FRAMES}
+        for topology, transport in (
+            (TREES[0], "ndp:choice=mrc,window=32,entropies=128"),
+            (PLANES[1], "ndp:choice=mrc,window=128,entropies=128"),
+        )
+    ),
+)
+SPRAYED: tuple[Where, ...] = ({**ENTROPIES, **HASHED}, MRC)
 SWEPT: tuple[Where, ...] = (
     {"scheme": ("ecmp", "valiant", "ugal"), "transport": "ndp"},
     REPS,
 )
 SWEPT_NETWORKS = ("slimfly:q=5,p=4", "dragonfly:p=4,a=4,h=4,palm=0", "clos:n=8,r=32,m=8")
+ALL_TO_ALL: Where = {**{"traffic": "all-to-all", "sizes": "fixed:bytes=8936", "load_fraction": 0}}
 INCAST: Where = {
     **{"traffic": "incast:senders=64", "sizes": "fixed:bytes=89360", "load_fraction": 0}
 }
-TREES = ("clos:n=8,r=32,m=8", "fattree:k=8,oversubscription=2")
 
 
 def best_and_ecmp(networks: tuple[str, ...], trees: tuple[str, ...]) -> tuple[Where, ...]:
@@ -131,17 +157,25 @@ def best_and_ecmp(networks: tuple[str, ...], trees: tuple[str, ...]) -> tuple[Wh
     )
 
 
-LOW = tuple(spec for spec in NETWORKS if spec not in TREES)
-FEW = best_and_ecmp(LOW, TREES)
-WITHOUT_REPS: Where = {"scheme": LAYERS, "transport": "ndp"}
-FAILING: tuple[Where, ...] = (*FEW, WITHOUT_REPS, ENTROPIES)
+LOW = tuple(spec for spec in NETWORKS if spec not in (*TREES, *PLANES))
+WITHOUT_PLANES = best_and_ecmp(LOW, TREES)
+FEW = best_and_ecmp(LOW, (*TREES, *PLANES))
+# three seeds beside those of which verdicts are
+ASIDE: tuple[Where, ...] = (
+    {"scheme": LAYERS, "transport": "ndp"},
+    {"topology": LOW, "scheme": "drill", "transport": "ndp"},
+)
+FAILING: tuple[Where, ...] = (*FEW, ENTROPIES, MRC)
 SILENT_LINKS: Where = {"failed_fraction": 0.01, "failure": SILENT}
+MORE_SILENT: Where = {"failed_fraction": 0.05, "failure": SILENT}
 FEW_LINKS: Where = {"failed_fraction": 0.01, "failure": ANNOUNCED}
 LOW_LOAD, LONG_S = 0.05, 0.1  # half of what shortest paths carry of the worst pairs, or less
 OF_TEN: tuple[Where, ...] = (  # choices whose ratios the page names
     {"scheme": "ecmp", "transport": "ndp"},
-    *({**choice, "transport": "ndp"} for choice in FEW[:2]),
+    *FEW[:2],
     REPS,
+    ENTROPIES,
+    MRC,
 )
 # as long again ten times: a fabric of each kind, with ECMP and with its best choice
 LONG: tuple[Where, ...] = tuple(
@@ -154,26 +188,32 @@ SWEEPS = (
         for further, *seeds in (
             ({}, 10, 3),
             *((choice, 10, 10) for choice in OF_TEN),
-            (ENTROPIES, 10, 10),
             (BY_FLOW, 3, 3),
-            ({"failed_fraction": 0.05}, 3, 3),
-            *(({**choice, **FEW_LINKS}, 3, 3) for choice in FEW[:2]),
+            *(({**choice, "failed_fraction": 0.05}, 3, 3) for choice in ({}, *SPRAYED)),
+            *(({**choice, **FEW_LINKS}, 3, 3) for choice in WITHOUT_PLANES[:2]),
             *((choice, 1, 1) for choice in LONG),
-            *(({**choice, **SILENT_LINKS}, 3, 3) for choice in FAILING),
+            *(({**choice, **SILENT_LINKS}, 3, 3) for choice in (*FAILING, *ASIDE)),
+            *(({**choice, **MORE_SILENT}, 3, 3) for choice in ASIDE),
+            *(({**choice, **MORE_SILENT}, 10, 3) for choice in FAILING),
             *(({**choice, "topology": GRAPHS}, 1, 1) for choice in (FEW[0], FEW[2])),
-            *(({**choice, **SHORT}, 3, 3) for choice in FEW),
+            *(({**choice, **SHORT}, 3, 3) for choice in WITHOUT_PLANES),
             *(({**choice, **SHORT}, 1, 1) for choice in best_and_ecmp(LARGE_LOW, LARGE_TREES)),
         )
         for (name, load), number in zip(CARRIED.items(), seeds, strict=True)
     ),
+    Sweep("fabrics", {**FEW_VALUES, **SILENT_LINKS, "traffic": "uniform"}),
+    *(Sweep("fabrics", {**choice, "traffic": "uniform"}) for choice in CAUSES),
     *(
         Sweep(
             "fabrics",
             {**choice, "traffic": "worst", "load_fraction": LOW_LOAD, "seconds": LONG_S},
         )
-        for choice in FEW
+        for choice in WITHOUT_PLANES
     ),
-    Sweep("fabrics", {"traffic": "skewed", "load_fraction": 0.2}),
+    *(
+        Sweep("fabrics", {**choice, "traffic": "skewed", "load_fraction": 0.2})
+        for choice in ({}, *SPRAYED)
+    ),
     *(
         Sweep(
             "fabrics",
@@ -183,8 +223,8 @@ SWEEPS = (
         for name, loads in FROM_LOW_TO_HIGH.items()
         for choice in SWEPT
     ),
-    Sweep("fabrics", {"traffic": "all-to-all", "sizes": "fixed:bytes=8936", "load_fraction": 0}),
-    *(Sweep("fabrics", {**choice, **INCAST}) for choice in FEW),
+    *(Sweep("fabrics", {**choice, **ALL_TO_ALL}) for choice in ({}, *SPRAYED)),
+    *(Sweep("fabrics", {**choice, **INCAST}) for choice in (*FEW, MRC)),
 )
 OPEN: Row = {
     **{"load_fraction": 0.4, "traffic": "uniform", "failed_fraction": 0.0, "carrier": "NDP"},
@@ -227,8 +267,20 @@ class SentPairs(NamedTuple):
         return self.total / self.most
 
 
+def plane_of(topology: Topology, number: int) -> Topology:
+    """Return plane `number` as a network of its own, without its failed links.
+
+    Return `topology` itself if hosts have one link.
+    """
+    if topology.planes == 1:
+        return topology
+    failed_links = topology.failed[planes.links_of(topology, number)]
+    return fail_links(build(parse(topology.spec)[1]["of"]), np.flatnonzero(failed_links))
+
+
 def pattern_of(run: Run, topology: Topology) -> SentPairs:
     """Return who sends to whom, the same for every scheme; ValueError without such pairs."""
+    topology = plane_of(topology, 0)
     name, rng = run.text("traffic"), np.random.default_rng([run.seed, 1])
     if name in EVERY_PAIR:
         all_hosts = topology.servers  # 10,000 have too many pairs to list
@@ -276,7 +328,7 @@ def flows_of(run: Run, pattern: SentPairs) -> PacketFlows:
 def simulation(run: Run, topology: Topology, flows: PacketFlows) -> Simulation:
     """Return the simulation of `flows` on the links and under the scheme of `run`."""
     link = LinkSpec(
-        rate_bps=replays.frame_cost(run).rate_bps,
+        rate_bps=replays.frame_cost(run).rate_bps // topology.planes,
         delay_us=run.integer("delay_us"),
         queue_packets=run.integer("queue_packets"),
         header_packets=run.integer("header_packets"),
@@ -354,7 +406,7 @@ def size_figures(topology: Topology) -> Row:
     cost = of_a_host(topology, PRICES)
     return {
         "hosts": topology.servers,
-        "ports": 2 * len(topology.links) - topology.servers,
+        "ports": 2 * len(topology.links) - topology.servers * topology.planes,
         "cables": len(topology.links),
         **{name: cost[name] for name in ("radix", "host_cost_usd")},
     }
@@ -388,30 +440,42 @@ def load_figures(run: Run, pattern: SentPairs, flows: PacketFlows, arrivals: Win
 
 def time_figures(run: Run, topology: Topology, done: SimulatedFlows) -> Row:
     """Return times of the counted flows; None without any."""
-    flows, cost = done.flows, replays.frame_cost(run)
+    flows = done.flows
     taken_s = np.where(
         np.isnan(done.delivered_s), deadline_s(run) - flows.start_s, done.completion_s
     )
-    graph, router = RouterGraph.of(topology), router_of_hosts(topology)
-    hops = 2 + graph.distance[router[flows.src], router[flows.dst]]
-    # the frames on the first link, and the last full one on the others
-    least_s = [
-        (cost.sending_ns(cost.frames_bytes(size)) + cost.latency_ns(size, length)) / 1e9
-        for size, length in zip(flows.size_bytes.tolist(), hops.tolist(), strict=True)
-    ]
+    least_s = alone_s(run, topology, flows)
     counted = flows.start_s >= window_s(run)[0]
     figures: Row = {}
-    for name, values in (("ms", 1000 * taken_s), ("slowdown", taken_s / np.array(least_s))):
+    for name, values in (("ms", 1000 * taken_s), ("slowdown", taken_s / least_s)):
         own = values[counted]
         figures[f"mean_{name}"] = float(own.mean()) if len(own) else None
         figures[f"p99_{name}"] = float(np.percentile(own, 99)) if len(own) else None
     return figures
 
 
+def alone_s(run: Run, topology: Topology, flows: PacketFlows) -> Floats:
+    """Return the times of `flows` on an idle network by shortest paths, evenly over planes."""
+    usual = replays.frame_cost(run)
+    cost = usual._replace(rate_bps=usual.rate_bps // topology.planes)
+    graph, router = RouterGraph.of(plane_of(topology, 0)), router_of_hosts(topology)
+    # what the busiest of a host's links carries
+    frames = -(-flows.size_bytes // (payload_bytes(run) * topology.planes))
+    share_bytes = np.minimum(flows.size_bytes, frames * payload_bytes(run))
+    hops = 2 + graph.distance[router[flows.src], router[flows.dst]]
+    # the frames on the first link, and the last full one on the others
+    least_s = [
+        (cost.sending_ns(cost.frames_bytes(size)) + cost.latency_ns(size, length)) / 1e9
+        for size, length in zip(share_bytes.tolist(), hops.tolist(), strict=True)
+    ]
+    return np.array(least_s)
+
+
 def router_of_hosts(topology: Topology) -> Ints:
     """Return the router of each host, numbered from 0."""
-    links = topology.links[topology.level == 0]
-    routers: Ints = links[np.argsort(links[:, 0]), 2] - topology.servers
+    plane = plane_of(topology, 0)
+    links = plane.links[plane.level == 0]
+    routers: Ints = links[np.argsort(links[:, 0]), 2] - plane.servers
     return routers
 
 
@@ -432,8 +496,13 @@ def between_routers(run: Run, graph: RouterGraph) -> Floats:
 
 def bounds(run: Run) -> Mapping[str, Value]:
     """Return the loads that fill a link on paths of equal shares, of those that know failures."""
-    topology = run.topology
-    graph = RouterGraph.of(fail_links(topology, failed(run, topology)))
+    live = fail_links(run.topology, failed(run, run.topology))
+    graphs = [RouterGraph.of(plane_of(live, number)) for number in range(live.planes)]
+    return min((plane_bounds(run, graph) for graph in graphs), key=itemgetter(SHORTEST_BOUND))
+
+
+def plane_bounds(run: Run, graph: RouterGraph) -> dict[str, float | None]:
+    """Return the bounds of a plane that has its part of all traffic."""
     traffic = between_routers(run, graph)
     loads = {"shortest": achievable_throughput.shortest_load(graph, traffic)}
     if graph.hosts.all() and graph.routers > 2:
@@ -451,7 +520,7 @@ def bounds(run: Run) -> Mapping[str, Value]:
 def check(run: Run) -> None:
     """Raise ValueError unless the network has such traffic and routing, and a run ends in time."""
     topology = run.topology
-    transports.check(run)
+    transports.check(run, has_planes=True)
     replays.check(run, topology)
     pattern, sizes = pattern_of(run, topology), workloads.sizes(run.text("sizes"))
     payload = pattern.total * sizes.mean_bytes
@@ -489,7 +558,9 @@ def marked(table: Table) -> list[Row]:
     for row in table:
         name, transport = parse(str(row["scheme"]))[0], str(row["transport"])
         way = WAYS_OF_LAYERS.get(str(row["scheme"]), style.scheme(name).label)
-        way = way + "+REPS" if "reps" in transport else way
+        if "reps" in transport:  # entropy values need no name, and a cell has little room
+            way = "REPS" if "entropies" in transport else f"{way}+REPS"
+        way = "MRC-like" if "mrc" in transport else way
         carrier = "TCP" if transport.startswith("tcp") else "NDP"
         about: Row = {"family": equal_cost.family(row), "carrier": carrier, "way": way}
         about["network"] = table_iv.label(str(row["topology"]))

@@ -38,7 +38,7 @@ from weft.testbed.schedules.tasks import Progress, TaskGraph, TcpReplay
 from weft.testbed.traffic import tcp
 from weft.topologies.core.grammar import parse, unparse
 from weft.topologies.core.link import ETHERNET_BYTES, Mbps
-from weft.topologies.core.topology import Topology, require_one_plane
+from weft.topologies.core.topology import Topology
 
 HEADER_BYTES = {"tcp": 66, "ndp": 64}
 SPREAD = (ChoiceRule.RANDOM, ChoiceRule.ROUND_ROBIN)  # choose a port for each packet
@@ -112,10 +112,10 @@ def frame_cost(run: Run) -> FrameCost:
 
 def check(run: Run, topology: Topology) -> None:
     """Raise ValueError unless the engine of `run` has its network, scheme and transport."""
-    require_one_plane(run.experiment, topology)
     transport, (scheme, options) = transports.transport_of(run), registry.scheme(scheme_of(run))
     # layers of many switches take seconds: a run makes them, and planning does not
-    if scheme.name != "fatpaths" or topology.switches <= MOST_CHECKED:
+    is_large = topology.switches > MOST_CHECKED and topology.planes == 1
+    if scheme.name != "fatpaths" or not is_large:
         scheme.check(topology, options)
     rule = scheme.rule(options)
     refused = f"{run.experiment}: the engine {run.engine} has no model of {run.text('scheme')}; "
@@ -132,6 +132,8 @@ def check(run: Run, topology: Topology) -> None:
             raise ValueError(refused + "take another scheme of switches, such as ecmp or drill")
         if transport.name == "ndp":
             check_choice(run, transport, is_layered=bool(rule and rule.hosts))
+            cost = frame_cost(run)
+            transport.ndp(cost.rate_bps, cost.frame_bytes, planes=topology.planes)
     elif rule and rule.rule not in (*KEPT, *SPREAD):
         raise ValueError(refused + "take ecmp, rps, a scheme of servers, or --engine packet")
     elif rule and rule.hosts and rule.hosts["trigger"] != Trigger.NONE:
@@ -145,7 +147,8 @@ def check_choice(run: Run, transport: Transport, *, is_layered: bool) -> None:
             f"{run.experiment}: packets of {run.text('scheme')} have layers; take ecmp for "
             "entropies"
         )
-    if transport.choice != "flow" and not (is_layered or transport.entropies):
+    has_values = transport.entropies or run.topology.planes > 1
+    if transport.choice != "flow" and not (is_layered or has_values):
         raise ValueError(
             f"{run.experiment}: choice={transport.choice} chooses among layers, and "
             f"{run.text('scheme')} has none; take scheme=fatpaths, or entropies=128"

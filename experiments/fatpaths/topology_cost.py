@@ -90,13 +90,17 @@ def measure(run: Run) -> Result:
 
 
 def of_a_host(topology: Topology, prices: Mapping[str, int]) -> Row:
-    """Return what a host of `topology` costs, by part, and in cables and radix, at such PRICES."""
+    """Return what a host of `topology` costs, by part, and in cables and radix, at such PRICES.
+
+    A link to one of k planes has a k-th of a host's rate: it and its ports cost a k-th.
+    """
     ends = np.bincount(topology.links[:, [0, 2]].ravel(), minlength=topology.nodes)
     ports = ends[topology.servers :]
     role = np.array(topology.roles)[topology.level]
-    routers = topology.switches * prices["router_usd"] + int(ports.sum()) * prices["port_usd"]
-    copper = int((role != "global").sum()) * prices["copper_usd"]
-    fibre = int((role == "global").sum()) * prices["fibre_usd"]
+    by_rate = {name: price / topology.planes for name, price in prices.items()}
+    routers = topology.switches * prices["router_usd"] + int(ports.sum()) * by_rate["port_usd"]
+    copper = int((role != "global").sum()) * by_rate["copper_usd"]
+    fibre = int((role == "global").sum()) * by_rate["fibre_usd"]
     return {
         "radix": ports.max(),
         "edge_density": len(topology.links) / topology.servers,

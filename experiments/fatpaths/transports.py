@@ -37,7 +37,7 @@ from weft.testbed.packets.network import (
     TcpParameters,
     shortest,
 )
-from weft.testbed.packets.transport import Transport, check_simulated, transport
+from weft.testbed.packets.transport import WINDOW, Transport, check_simulated, transport
 from weft.testbed.traffic import flows, ndp, tcp
 from weft.topologies.core.grammar import parse
 from weft.topologies.core.link import ETHERNET_BYTES, LinkSpec
@@ -183,11 +183,15 @@ def changes_tcp(engine: str, parameters: Mapping[str, Scalar]) -> int:
     return (in_layers or waits_less) + by_cuts
 
 
-def check(run: Run) -> None:
-    """Raise ValueError unless the engine of `run` can carry its transport."""
+def check(run: Run, *, has_planes: bool = False) -> None:
+    """Raise ValueError unless the engine of `run` can carry its transport.
+
+    has_planes: True if hosts may have links to several planes.
+    """
     parsed = transport_of(run)
     topology = run.topology if run.engine == "packet" else common.network(run)
-    require_one_plane(run.experiment, topology)
+    if not has_planes:
+        require_one_plane(run.experiment, topology)
     if topology.server_centric:
         raise ValueError(
             f"{run.experiment}: topology must be a fabric of switches, not {topology.spec}"
@@ -362,7 +366,7 @@ def by_ndp(run: Run, network: Any, loads: Sequence[Load], how: Carriage) -> Tran
     """Carry `loads` by the purified transport's endpoints in C."""
     parsed = transport_of(run)
     endpoint = replace(
-        ndp.parameters_of(network, window=parsed.window, layers=how.layers),
+        ndp.parameters_of(network, window=parsed.window or WINDOW, layers=how.layers),
         seed=run.seed,
         choice=LayerChoice[parsed.choice.upper()],
         **how.endpoint,

@@ -29,6 +29,7 @@ from weft.topologies.core.family import IntegerParameter
 from weft.topologies.core.grammar import parse, unknown
 
 ENTROPIES = 128  # of a host with links to several planes, at most; MRC has 128 to 256
+WINDOW = 8  # packets
 JIFFY_NS = 1_000_000  # of a kernel with 1,000 ticks a second
 SIMULATED_CONTROLS = ("reno", "cubic", "dctcp")
 SUMMARIES = {
@@ -39,7 +40,11 @@ SUMMARIES = {
 PARAMETERS: Mapping[str, Mapping[str, IntegerParameter]] = {
     "ndp": {
         "window": IntegerParameter(
-            "packets of a message that are sent before the receiver asks", 1, MOST_WINDOW, default=8
+            "packets of a message that are sent before the receiver asks; without it 8, or on "
+            "several planes as many for each",
+            1,
+            MOST_WINDOW,
+            optional=True,
         ),
         "retransmissions": IntegerParameter.word(
             "packets sent again leave switches among other data, or first", ("among", "first")
@@ -98,7 +103,7 @@ class Transport(NamedTuple):
     """
 
     name: str
-    window: int = 8
+    window: int = 0
     retransmissions: str = "among"
     choice: str = "flow"
     entropies: int = 0
@@ -166,7 +171,7 @@ class Transport(NamedTuple):
         backoff = Backoff.WINDOW if values > 1 else Backoff.PACKET
         return Parameters(
             rate_bps=host_bps,
-            window=self.window,
+            window=self.window or min(MOST_WINDOW, WINDOW * planes),
             layers=max(values, layers),
             frame_bytes=frame_bytes,
             timeout_ns=timeout_ns(host_bps, frame_bytes),

@@ -3,7 +3,7 @@
 The spec planes:k=4,of=clos:n=8,r=16,m=4 has the hosts of the Clos, with its addresses, and four
 times its switches.  Port p of a host leads to plane p.  The name of a switch has its plane as the
 first digit: e1.3 is leaf e3 of plane 1, with the address 172.17.1.3.  At equal rates of a host the
-links of a plane have a k-th of it.
+links of a plane have a k-th of it.  Links of a plane are numbered in the order of the fabric's.
 
 MRC (Multipath Reliable Connection, arXiv 2605.04333) runs on such networks.
 """

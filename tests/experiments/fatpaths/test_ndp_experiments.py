@@ -22,7 +22,10 @@ def rows_of(experiment, engine="packet", **given):
 
 
 def test_transports_are_named():
-    assert transport("ndp")[:4] == ("ndp", 8, "among", "flow")
+    assert transport("ndp")[:4] == ("ndp", 0, "among", "flow")
+    windows = [transport("ndp").ndp(10**9, 9000, planes=planes).window for planes in (1, 4, 64)]
+    assert windows == [8, 32, 255]
+    assert transport("ndp:window=23").ndp(10**9, 9000, planes=4).window == 23
     assert transport("tcp")[5:8] == ("reno", "random", "rack")
     assert transport("ndp:choice=reps").choice == "reps"
     assert transport("ndp:retransmissions=first").retransmissions == "first"
@@ -90,6 +93,7 @@ def test_what_does_not_go_together_is_refused_in_one_line():
             "simulated congestion control",
         ),
         ({"topology": "dcell:n=3,k=1"}, "topology must be a fabric of switches"),
+        ({"topology": "planes:k=2,of=star:n=9"}, "a host has one link"),
         ({"topology": "star:n=9", "traffic": "incast:senders=9"}, "senders must be at most 8"),
     ):
         values = {"transport": "ndp", "traffic": "permutation", **parameters}
