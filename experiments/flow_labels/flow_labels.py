@@ -4,7 +4,8 @@ Every host sends endless flows over DCTCP to another one.  After `before_s` link
 they lose all packets.  Flows are counted from then on, for `after_s`.  Nothing of the kernel is
 modified; a program marks packets at long queues.  `way` is how a flow's path is chosen:
 
-ports    ECMP over IPv4, by addresses and ports (fib_multipath_hash_policy=1)
+ports    ECMP over IPv4, by addresses and ports (fib_multipath_hash_policy=1); the switches' program
+         drops the sender's hash, which packets carry within one kernel
 label    ECMP over IPv6, by addresses and flow label, which stays (txrehash=0)
 prr      the same, with a new label after each retransmission timeout, Linux' default
 plb      prr, and a new label after rounds with many marks (tcp_plb_enabled=1)
@@ -87,7 +88,7 @@ def layers(options: str) -> Way:
 
 
 WAYS = {
-    "ports": Way(False, {}),
+    "ports": Way(False, {}, "ecmp"),
     "label": Way(True, {"core/txrehash": "0"}),
     "prr": Way(True, {}),
     "plb": Way(True, {"ipv4/tcp_plb_enabled": "1"}),
@@ -350,9 +351,12 @@ def check(run: Run) -> None:
 
 
 def revisions(engine: str, parameters: Mapping[str, Scalar]) -> int:
-    """Return how often results have changed: of simulated flows, and twice by cuts in layers."""
+    """Return how often results have changed: of simulated flows, and twice by cuts in layers.
+
+    On Linux also of `ports`: its switches took the sender's hash, which a timeout draws again.
+    """
     name = parse(str(parameters["way"]))[0]
-    return (engine == "packet") + 2 * (name in (*BY_CUTS, "fatpaths"))
+    return (engine == "packet" or name == "ports") + 2 * (name in (*BY_CUTS, "fatpaths"))
 
 
 def is_compared(run: Run) -> bool:
