@@ -369,34 +369,37 @@ LINUX_TIMEOUT: Where = {
     **{"topology": "clos:n=4,r=4,m=4", "way": ("ports", "prr"), "failed_links": 2},
     **{"rto_min_us": 200_000, "after_s": 2.0},
 }
+CLOS, HYPERX, POLARFLY = "clos:n=4,r=4,m=4", "hyperx:l=2,s=3,p=2", "polarfly:q=3,p=2"
 JELLYFISH, SLIMFLY = "jellyfish:n=8,r=3,p=2,seed=1", "slimfly:q=3,p=2"
-SMALL_FABRICS = (
-    *("clos:n=4,r=4,m=4", "hyperx:l=2,s=3,p=2", "polarfly:q=3,p=2"),
-    *(SLIMFLY, JELLYFISH),
-)
+SMALL_FABRICS = (CLOS, HYPERX, POLARFLY, SLIMFLY, JELLYFISH)
 BY_CUTS = ("layers", "in-trees")
 BY_LAYERS = ("layers", "gaps", "flowcut", "presto")
 BY_PATHS = ("ports", "letflow", "ugal", *BY_LAYERS)
-WORST_WAYS = ("ports", "ugal", "layers", "flowcut")
 HEARD = ("ecmp", "fatpaths:trigger=cut,start=random")  # whose daemons find failures
 DIED: Where = {"failed_links": 2, "plb_rounds": 12}
 WORST_PAIRS: Where = {"failed_links": 0, "pattern": "worst"}
+ON_LINUX: Sequence[Where] = (
+    {"topology": (CLOS, HYPERX), "way": ("ports", "label", "letflow"), "plb_rounds": LINUX_ROUNDS},
+    {"topology": (CLOS, HYPERX), "way": "plb", "plb_rounds": 3},
+    {"topology": CLOS, "way": ("prr", *BY_LAYERS, *HEARD), **DIED},
+    {"topology": HYPERX, "way": ("prr", "layers"), **DIED},
+    {"topology": POLARFLY, "way": ("ports", "layers"), **DIED},
+    {"topology": SLIMFLY, "way": ("ports", "ugal", "layers", HEARD[1]), **DIED},
+    {"topology": JELLYFISH, "way": ("prr", *BY_PATHS, *HEARD), **DIED},
+    {"topology": POLARFLY, "way": ("ports", "ugal", "layers"), **WORST_PAIRS},
+    {"topology": JELLYFISH, "way": ("ports", "ugal", "layers", "flowcut"), **WORST_PAIRS},
+)
+SIMULATED: Sequence[Where] = (
+    {"way": ("in-trees", *BY_PATHS, *HEARD), **DIED},
+    {"way": ("in-trees", *BY_PATHS), **WORST_PAIRS},
+)
 SWEEPS = (
     Sweep("flow_labels"),
     Sweep("flow_labels", LINUX_TIMEOUT),
-    Sweep("flow_labels", {"topology": SMALL_FABRICS[0], "way": (*BY_LAYERS, *HEARD), **DIED}),
-    Sweep("flow_labels", {"topology": JELLYFISH, "way": ("prr", *BY_PATHS, *HEARD), **DIED}),
-    Sweep(
-        "flow_labels",
-        {"topology": SLIMFLY, "way": ("ports", "ugal", "layers", HEARD[1]), **DIED},
-    ),
-    Sweep("flow_labels", {"topology": JELLYFISH, "way": WORST_WAYS, **WORST_PAIRS}),
+    *(Sweep("flow_labels", where, 10) for where in ON_LINUX),
     *(
-        Sweep("flow_labels", {"topology": SMALL_FABRICS, "engine": "packet", **more}, 10)
-        for more in (
-            {"way": ("in-trees", *BY_PATHS, *HEARD), **DIED},
-            {"way": ("in-trees", *BY_PATHS), **WORST_PAIRS},
-        )
+        Sweep("flow_labels", {"topology": SMALL_FABRICS, "engine": "packet", **where}, 10)
+        for where in SIMULATED
     ),
 )
 EXPERIMENT = Experiment(
