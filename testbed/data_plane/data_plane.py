@@ -37,12 +37,10 @@ from weft.testbed.data_plane.plane_tables import PlaneTables
 from weft.testbed.data_plane.port_programs import CounterMap, MapSource, PortFilter, attach_at_ports
 from weft.testbed.linux import fib, libbpf, netlink, netns, tc_filters
 from weft.testbed.linux.process import Closing
-from weft.testbed.plan.network_plan import mac
+from weft.testbed.plan.network_plan import FABRIC_SYSCTLS, SEED_SYSCTL, mac
 from weft.testbed.runs.network_handle import NetworkHandle, device, has_rate, netlink_of
 from weft.topologies.core.address import FabricNaming, Prefix
 from weft.topologies.core.topology import Topology
-
-SEED_SYSCTL = "ipv4/fib_multipath_hash_seed"  # since Linux 6.11
 
 
 class PortCounts(NamedTuple):
@@ -290,14 +288,15 @@ class DataPlane(Closing):
         }
 
     def _seed_kernels(self, seeds: Mapping[int, int]) -> bool:
-        """Set the seed of each switch's multipath hash; return False if the kernel has none."""
+        """Set policy and seed of each switch's multipath hash; return False without seeds."""
         if not Path("/proc/sys/net", SEED_SYSCTL).exists():
             return False
 
         def work() -> None:
             for node, seed in seeds.items():
                 netns.enter(self.net.netns(node))
-                netns.write_sysctl(SEED_SYSCTL, str(seed))
+                for path, value in {**FABRIC_SYSCTLS, SEED_SYSCTL: str(seed)}.items():
+                    netns.write_sysctl(path, value)
 
         netns.in_thread(work)
         return True

@@ -42,8 +42,14 @@ ROUTER_SYSCTLS = {
     # outside the mask has neither limit (icmpv4_mask_allow() in net/ipv4/icmp.c).
     "ipv4/icmp_ratemask": "0",
 }
-SEED_SYSCTL = "ipv4/fib_multipath_hash_seed"
+SEED_SYSCTL = "ipv4/fib_multipath_hash_seed"  # since Linux 6.11
 FABRIC_SYSCTLS = {"ipv4/fib_multipath_hash_policy": "1"}  # hash ports, too
+# The same fields where no program drops a packet's own hash.  Within one kernel that is the hash of
+# its sender's socket, drawn again after a timeout; policy 1 takes it, and switches choose alike.
+STATIC_SYSCTLS = {
+    "ipv4/fib_multipath_hash_policy": "3",
+    "ipv4/fib_multipath_hash_fields": "55",  # addresses, protocol, ports
+}
 HOST_SYSCTLS = {
     "ipv4/conf/all/rp_filter": "0",
     "ipv4/conf/default/rp_filter": "0",
@@ -276,7 +282,7 @@ class NetworkPlan:
         if self.is_router(node):
             values |= ROUTER_SYSCTLS
             if not self.topology.server_centric:
-                values |= FABRIC_SYSCTLS
+                values |= STATIC_SYSCTLS if self.static else FABRIC_SYSCTLS
                 # without seeds switches hash alike: flows that share a link share the next one
                 if self.seeded:
                     values[SEED_SYSCTL] = str(selection.mix(1, node) or 1)

@@ -215,6 +215,8 @@ def test_prr_alone_leaves_dead_links():
     assert rows["prr"]["stopped_flows"] == 0 < rows["prr"]["new_labels"]
     assert rows["label"]["timeout_rehashes"] == rows["label"]["new_labels"] == 0
     assert rows["ports"]["timeout_rehashes"] > 0 == rows["ports"]["new_labels"]
+    # over IPv4 a timeout moves no flow: one that waits for it is still until the end
+    assert all(ms < 10 or ms > 480 for ms in rows["ports"]["still_ms"])
 
 
 @pytest.mark.virtual
@@ -224,7 +226,7 @@ def test_programs_of_hosts_and_switches_are_counted():
     assert layers["layer_draws"] > 0 == layers["detoured_packets"] == layers["new_labels"]
     assert ugal["detoured_packets"] > 0
     assert ugal["layer_draws"] is None
-    assert (ports["layer_draws"], ports["detoured_packets"]) == (None, None)
+    assert (ports["layer_draws"], ports["detoured_packets"]) == (None, 0)
     assert layers["marked_fraction"] > 0  # beside the program that chooses ports
     assert row(**texts, way="layers") == layers
 

@@ -1,18 +1,20 @@
-"""IPv6 of a network with static routes: programs reach all hosts, and switches hash flow labels."""
+"""Static routes: programs reach all hosts over IPv6; switches hash labels, and ports over IPv4."""
 
 from __future__ import annotations
 
+import errno
 import json
 import socket
 import subprocess
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import closing
 
 import pytest
 
 from weft.testbed.linux import netns
 from weft.testbed.network.network import RunningNetwork
-from weft.topologies.core.address import IPV6
+from weft.topologies.core.address import IPV4, IPV6
 
 CLOS = "clos:n=2,r=2,m=2"
 PACKETS = 64
@@ -68,25 +70,54 @@ def test_iperf3_runs_over_ipv6(network):
     assert 10e6 < result["end"]["sum_received"]["bits_per_second"] < 20e6
 
 
-def sent_upwards(net: RunningNetwork, labels: Sequence[int]) -> list[int]:
-    """Return how many packets each uplink of e0 sent while h0 sent one of each flow label to h3."""
+def sent_upwards(net: RunningNetwork, send: Callable[[], None]) -> list[int]:
+    """Return how many of the PACKETS of `send` each uplink of e0 sent."""
     edge = net.node("e0")
+    indexes = [net.ifindex(edge, port) for port in (2, 3)]
+    end_s = time.monotonic() + 5
+    with net.at(edge) as requests:
+        before = requests.link_counters()
+        send()
+        while True:
+            after = requests.link_counters()
+            sent = [after[index][1] - before[index][1] for index in indexes]
+            if sum(sent) >= PACKETS or time.monotonic() > end_s:
+                return sent
+
+
+def send_labels(net: RunningNetwork, labels: Sequence[int]) -> None:
+    """Send a packet of each flow label from h0 to h3."""
     with netns.inside(net.netns(0)):
         sender = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
     sender.setsockopt(socket.IPPROTO_IPV6, IPV6_FLOWINFO_SEND, 1)
     destination = IPV6.address(net.topology.naming.address(3))
-    with net.at(edge) as requests, sender:
-        before = requests.link_counters()
+    with sender:
         for label in labels:
             sender.sendto(b"x", (destination, UDP_PORT, label, 0))
-        after = requests.link_counters()
-    indexes = [net.ifindex(edge, port) for port in (2, 3)]
-    return [after[index][1] - before[index][1] for index in indexes]
+
+
+def ask_in_vain(net: RunningNetwork, ports: Sequence[int]) -> None:
+    """Ask h3, where nobody listens, for a connection to h0 from each port."""
+    destination = IPV4.address(net.topology.naming.address(3))
+    for port in ports:
+        with netns.inside(net.netns(0)):
+            sender = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        with sender:
+            sender.bind(("", port))
+            assert sender.connect_ex((destination, UDP_PORT)) == errno.ECONNREFUSED
 
 
 @pytest.mark.kernel
 def test_a_flow_label_chooses_the_path_of_a_flow(network):
     net = network(CLOS, None, "static:ipv6=1")
-    for uplink in sent_upwards(net, range(1, PACKETS + 1)):
+    for uplink in sent_upwards(net, lambda: send_labels(net, range(1, PACKETS + 1))):
         assert uplink > PACKETS / 8
-    assert sorted(sent_upwards(net, [7] * PACKETS))[1] >= PACKETS
+    assert sorted(sent_upwards(net, lambda: send_labels(net, [7] * PACKETS)))[1] >= PACKETS
+
+
+@pytest.mark.kernel
+def test_ports_and_no_hash_of_a_socket_choose_the_path_of_a_connection(network):
+    net = network(CLOS, None, "static")
+    for uplink in sent_upwards(net, lambda: ask_in_vain(net, range(4000, 4000 + PACKETS))):
+        assert uplink > PACKETS / 8
+    assert sorted(sent_upwards(net, lambda: ask_in_vain(net, [4000] * PACKETS))) == [0, PACKETS]

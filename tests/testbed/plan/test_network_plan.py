@@ -225,3 +225,6 @@ def test_switches_hash_flow_labels_and_forward():
         router = plan.is_router(node)
         assert values.get("ipv6/conf/all/forwarding") == ("1" if router else None)
         assert values.get("ipv6/fib_multipath_hash_policy") == ("0" if router else None)
+        for static, policy in ((False, "1"), (True, "3")):
+            values = replace(plan, static=static).sysctls(node)
+            assert values.get("ipv4/fib_multipath_hash_policy") == (policy if router else None)
