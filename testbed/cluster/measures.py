@@ -55,6 +55,14 @@ LEAD_S = 2.0  # from the request for flows to the first one: time for all parts 
 OPEN: list[AbstractContextManager[Any]] = []  # measurements of this part, the last first to end
 NodePairs = Sequence[tuple[int, int]]
 Results = dict[int, Any]  # by part
+ERRORS = {kind.__name__: kind for kind in (OSError, ValueError, RuntimeError)}
+
+
+class Failure(NamedTuple):
+    """Exception of a request: name of its kind in ERRORS, and its text."""
+
+    kind: str
+    text: str
 
 
 class PartCapture:
@@ -117,17 +125,16 @@ def write(path: Path, parts: Iterable[tuple[list[CapturedPacket], float]], snap_
 
 
 class _RecordReader(pickle.Unpickler):
-    """Reader of what another machine sends: records of weft, exceptions, and built-in values."""
+    """Reader of what another machine sends: records of weft, and built-in values."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return the class of a record or an exception; raise UnpicklingError for all else."""
-        if module == "builtins" or module.startswith("weft."):
+        """Return the class of a record; raise UnpicklingError for all else."""
+        if module.startswith("weft."):
             found = super().find_class(module, name)
             # a name with a dot leads to whatever the module imports
-            if "." not in name and isinstance(found, type) and found.__module__ == module:
-                is_record = is_dataclass(found) or issubclass(found, tuple)
-                if is_record or issubclass(found, OSError | ValueError | RuntimeError):
-                    return found
+            own = "." not in name and isinstance(found, type) and found.__module__ == module
+            if own and (is_dataclass(found) or issubclass(found, tuple)):
+                return found
         raise pickle.UnpicklingError(f"{module}.{name} is no record")
 
 
@@ -163,8 +170,9 @@ def serve(run: str) -> None:
                 name, arguments, options = receive(requests)
                 try:
                     result = REQUESTS[name](network, *arguments, **options)
-                except (OSError, ValueError, RuntimeError) as error:
-                    result = error
+                except tuple(ERRORS.values()) as error:
+                    kinds = [name for name, kind in ERRORS.items() if isinstance(error, kind)]
+                    result = Failure(kinds[0], str(error))
                 results.send(result)
     finally:
         ignore_end_of_input()
@@ -256,11 +264,12 @@ class Measures(ExitStack):
     def _receive(self, part: int) -> Any:
         """Return the result of a part, or its exception; OSError if its process has ended."""
         try:
-            return receive(self._peers[part])
+            result = receive(self._peers[part])
         except (EOFError, ConnectionError):
             return OSError(f"{self.run.parts[part].machine}: measurements have ended; begin anew")
         except pickle.UnpicklingError as error:
             return OSError(f"{self.run.parts[part].machine}: {error}")
+        return ERRORS[result.kind](result.text) if isinstance(result, Failure) else result
 
     def _by_source(self, pairs: NodePairs) -> dict[int, tuple[NodePairs]]:
         """Return the pairs whose source each part has, as the argument of a request."""
