@@ -47,8 +47,8 @@ def plain() -> bool:
 
 
 def say(text: str) -> None:
-    """Print one line on standard error; names in it may hold control characters."""
-    print(printable(text), file=sys.stderr, flush=True)
+    """Print lines on standard error; names in them may hold control characters."""
+    print(*map(printable, text.split("\n")), sep="\n", file=sys.stderr, flush=True)
 
 
 def notice(text: str) -> None:

@@ -837,7 +837,7 @@ def test_list_names_what_there_is(weft, monkeypatch):
     assert {line.split()[0] for line in schemes_out.splitlines()[1:]} == set(schemes())
     assert "n: servers of a level-0 switch, at least 3" in weft("list", "dcell")[1]
     assert "delta: " in weft("list", "ttc")[1]
-    assert "asks, 1 to 255, 8 by default" in weft("list", "ndp")[1]
+    assert "8, or on several planes as many for each, 1 to 255, may" in weft("list", "ndp")[1]
     with monkeypatch.context() as patch:
         patch.setattr(definition, "names", lambda: pytest.fail("experiments are imported"))
         assert weft("list", "networks")[0] == weft("list", "ficonn")[0] == 0

@@ -381,13 +381,17 @@ def test_progress_is_a_bar_on_a_terminal_and_lines_elsewhere():
     assert bar.getvalue() == f"\rkernel for virtual time [{'#' * 40}] 100%\n"
 
 
+MAIL = ["From", "Date", "Subject"]  # as git format-patch writes them
+
+
 def test_every_patch_of_the_series_has_a_subject_and_a_reason():
     assert virtual_kernel.series()
     for path in virtual_kernel.series():
-        description, *diff = path.read_text().partition("\n--- ")
-        subject, reason, licence = description.strip().split("\n\n", 2)
-        assert subject.startswith("Subject: ")
-        assert "\n" not in subject
+        description, *diff = path.read_text().partition("\n---\n")
+        mail, reason, licence = description.split("\n\n", 2)
+        number = int(path.name.partition("-")[0])
+        assert f"\nSubject: [PATCH {number:02}/{len(virtual_kernel.series())}] " in mail
+        assert [line.partition(":")[0] for line in mail.splitlines()[1:]] == MAIL
         assert len(reason.split()) > 5
         assert licence.endswith("SPDX-License-Identifier: GPL-2.0-only")
         assert diff
