@@ -77,7 +77,7 @@ FAILING = {
         "scheme: 'bfs:hello_ms=150,dead=4'",
     ),
     "ecmp_spraying": ("scheme: dmodk", "scheme: vlb", "scheme: 'letflow:gap_us=100000'"),
-    "polarisation": ("scheme: bfs", "scheme: static"),
+    "polarisation": ("scheme: bfs", "scheme: 'ecmp:seeds=same'"),
     "spraying_trimming": (
         "scheme: rps",
         "{scheme: vlb, link: {trim: 6}}",
@@ -90,7 +90,7 @@ PASSING = {
     "shortest_paths": ("scheme: rps", "{scheme: letflow, link: {rate: 20mbit, queue: 50}}"),
     "hellos": ("scheme: 'bfs:hello_ms=67,dead=7'", "scheme: 'bfs:hello_ms=100,dead=5'"),
     "ecmp_spraying": ("scheme: rps", "scheme: 'vlb:per=packet'"),
-    "polarisation": ("scheme: vlb", "scheme: dmodk"),
+    "polarisation": ("scheme: vlb", "scheme: dmodk", "scheme: static"),
     "spraying_trimming": ("{scheme: drill, link: {trim: 4}}", "{scheme: rps, link: {trim: 2}}"),
     "incast": ("link: {trim: 2}", "link: {trim: 8}"),
 }
