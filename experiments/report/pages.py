@@ -262,9 +262,17 @@ def ratio_table(text: str, published: PublishedSet) -> str:
         + [ratio_cell(pairs.get(line, ()), column) for pairs in columns_of]
         for line in values_of([row for group in groups for row, _ in group], line_keys)
     ]
-    over, *names = (", ".join(assignments(side.split()).values()) for side in sides)
-    heads = [*(title(key, ()) for key in line_keys), *(f"{name} / {over}" for name in names)]
+    over, *others = (assignments(side.split()) for side in sides)
+    names = [ratio_name(side, over) for side in others]
+    heads = [*(title(key, ()) for key in line_keys), *names]
     return f"{table(heads, lines)}\n{PAIRED} {seeds_of(groups, seeds)}\n"
+
+
+def ratio_name(side: Mapping[str, str], over: Mapping[str, str]) -> str:
+    """Return the words of `side` / `over`, without what both have."""
+    differing = [key for key in {**side, **over} if side.get(key) != over.get(key)]
+    own, other = ([words[key] for key in differing if key in words] for words in (side, over))
+    return f"{', '.join(own)} / {', '.join(other)}"
 
 
 def paired_columns(

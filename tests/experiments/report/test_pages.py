@@ -162,9 +162,22 @@ def test_ratios_are_of_runs_of_one_seed():
     """Most pairs of a Slim Fly's routers have one shortest path."""
     text = f"{RANDOM} failed_fraction=0.0 seeds=3"
     table = block(f"ratios: fabrics | topology | p99_ms | {SIDES} | {text}")
-    assert "| topology | drill, ndp / ecmp, ndp |" in table
+    assert "| topology | drill / ecmp |" in table
     assert "| `slimfly:q=5,p=4` | 1.00 (1.00 to 1.00) |" in table
     assert table.endswith("95 % intervals. Means of 3 seeds.\n\n<!-- end -->")
+
+
+@pytest.mark.parametrize(
+    ("side", "words"),
+    [
+        ({"scheme": "ugal", "transport": "ndp"}, "ugal / ecmp"),
+        ({"scheme": "ecmp", "transport": "tcp"}, "tcp / ndp"),
+        ({"scheme": "ugal", "transport": "tcp"}, "ugal, tcp / ecmp, ndp"),
+        ({"scheme": "ugal", "frame_bytes": "9000"}, "ugal, 9000 / ecmp, ndp"),
+    ],
+)
+def test_a_ratio_is_named_by_what_differs(side, words):
+    assert pages.ratio_name(side, {"scheme": "ecmp", "transport": "ndp"}) == words
 
 
 def test_ratios_of_several_settings_are_not_mixed():
