@@ -386,8 +386,8 @@ ON_LINUX: Sequence[Where] = (
     {"topology": POLARFLY, "way": ("ports", "layers"), **DIED},
     {"topology": SLIMFLY, "way": ("ports", "ugal", "layers", HEARD[1]), **DIED},
     {"topology": JELLYFISH, "way": ("prr", *BY_PATHS, *HEARD), **DIED},
-    {"topology": POLARFLY, "way": ("ports", "ugal", "layers"), **WORST_PAIRS},
-    {"topology": JELLYFISH, "way": ("ports", "ugal", "layers", "flowcut"), **WORST_PAIRS},
+    {"topology": SMALL_FABRICS[1:], "way": ("ports", "ugal", "layers", "flowcut"), **WORST_PAIRS},
+    {"topology": CLOS, "way": ("ports", "layers", "flowcut"), **WORST_PAIRS},
 )
 SIMULATED: Sequence[Where] = (
     {"way": ("in-trees", *BY_PATHS, *HEARD), **DIED},
