@@ -18,6 +18,8 @@
 #define MOST_BACKOFF 16
 #define MOST_PACKETS (1u << 30) /* of a flow */
 #define MOST_BLOCKS 4 /* that a receiver remembers */
+#define MOST_OVERTAKEN 300 /* tcp_max_reordering */
+#define KEPT_RECOVERIES 16 /* for which a longer reordering window is kept, RFC 8985, section 6.2 */
 #define MEMORY_BYTES 960 /* that a packet takes beside its payload */
 #define MOST_WAITING_BYTES (4u << 20) /* tcp_limit_output_bytes */
 
@@ -38,20 +40,24 @@ struct sender {
 	struct packet *packets;
 	uint32_t first, last; /* of the list */
 	uint32_t acknowledged, next, limit;
-	uint32_t window, threshold, growth, most_out, window_limited;
+	uint32_t window, threshold, growth, most_out;
 	uint32_t sacked, lost, again, highest_sacked;
-	uint32_t recovery_point, prior_window, prior_threshold, recovered, recovery_sent;
+	uint32_t recovery_point, prior_window, recovered, recovery_sent;
+	uint32_t prior_threshold; /* 0 if an undo leaves window and threshold */
 	int64_t undo_retransmissions; /* not yet shown to be in vain; -1 before the first */
-	uint32_t can_undo, retransmitted_ms;
+	uint32_t undo_from, retransmitted_ms;
 	uint64_t smoothed_rtt, variation, least_rtt;
 	uint64_t rack_sent_at, rack_rtt;
-	uint32_t rack_sequence, reordering_seen, reordering_steps;
+	uint32_t rack_sequence, overtaken, reordering_steps, kept_recoveries;
 	uint64_t steps_raised_at, syn_sent_at;
-	uint32_t probe_point, probe_again, probe_due;
-	uint32_t duplicates, repair_due; /* of Reno */
-	uint32_t backoff, state, timer, connected;
+	uint32_t probe_point;
+	uint32_t duplicates; /* of Reno */
+	uint32_t backoff;
+	uint8_t state, timer, connected, window_limited, can_undo, reordering_seen, rack_advanced;
+	uint8_t probe_again, probe_due, repair_due, reduced;
+	uint8_t may_be_late, prefers_new; /* after a timeout (F-RTO, RFC 5682) */
 	uint64_t deadline;
-	uint32_t reduced, alpha, marked_acks, acks, alpha_point;
+	uint32_t alpha, marked_acks, acks, alpha_point;
 	uint64_t last_sent_at;
 };
 
@@ -62,6 +68,13 @@ struct receiver {
 	uint32_t n_blocks, expected, window, unanswered, quick, echo, stamp_ms, last_answered;
 	uint32_t latest; /* number behind the highest that has arrived */
 	uint64_t deadline, late, spurious;
+};
+
+/* What one acknowledgement has shown.  original: a packet has arrived that was never sent again, of those
+ * before a timeout.  sacked_rtt: 0 without a block that gives one. */
+struct news {
+	uint32_t delivered, sacked, advanced, original;
+	uint64_t sacked_rtt;
 };
 
 /* What both ends read, and what one of them writes, have lines of their own: the ends may lie in two parts
@@ -115,6 +128,7 @@ struct tcp_flow *tcp_new(const struct tcp_parameters *parameters, uint32_t flow,
 		.threshold = INFINITE_WINDOW,
 		.least_rtt = UINT64_MAX,
 		.reordering_steps = 1,
+		.overtaken = DUPLICATES,
 		.deadline = TCP_NEVER,
 		.alpha = ALPHA_ONE,
 	};
@@ -137,12 +151,36 @@ static uint32_t threshold_of_loss(struct tcp_flow *f)
 	return f->cubic ? cubic_threshold(f->cubic, f->s.window) : most(2, f->s.window / 2);
 }
 
+/* Return whether a packet that is missing has been sent again. */
+static int is_repaired(const struct sender *s)
+{
+	return s->again ||
+	       (s->acknowledged != s->next && s->packets[s->acknowledged].flags & EVER_AGAIN);
+}
+
+/* Return the threshold that an undo restores (tcp_current_ssthresh). */
+static uint32_t current_threshold(const struct sender *s)
+{
+	if (s->state == REDUCING || s->state == RECOVERY)
+		return s->threshold;
+	return most(s->threshold, s->window / 2 + s->window / 4);
+}
+
+/* Begin to look for signs that what is taken for lost was late (tcp_init_undo). */
+static void allow_undo(struct sender *s)
+{
+	s->can_undo = 1;
+	s->undo_from = s->acknowledged;
+	s->undo_retransmissions = s->again + (s->probe_point && s->probe_again);
+	if (!s->undo_retransmissions)
+		s->undo_retransmissions = -1;
+}
+
 static void start_reduction(struct tcp_flow *f, uint32_t state)
 {
 	struct sender *s = &f->s;
 
 	s->prior_window = s->window;
-	s->prior_threshold = s->threshold;
 	if (f->parameters.ecn == TCP_DCTCP && state == REDUCING)
 		s->threshold = most(2, s->window - (s->window * s->alpha >> 11));
 	else
@@ -155,17 +193,33 @@ static void start_reduction(struct tcp_flow *f, uint32_t state)
 	f->counters.reductions++;
 }
 
-static void start_recovery(struct tcp_flow *f)
+/* Reduce the window by marks or by a full queue of the host, once a round trip (tcp_enter_cwr). */
+static void slow_down(struct tcp_flow *f)
+{
+	f->s.prior_threshold = 0;
+	if (f->s.state != OPEN)
+		return;
+	f->s.can_undo = 0;
+	start_reduction(f, REDUCING);
+}
+
+/* Begin to repair losses.  A reduction by marks that is under way goes on, and is not taken back. */
+static void start_recovery(struct tcp_flow *f, int is_marked)
 {
 	struct sender *s = &f->s;
-	int is_reduced = s->state == REDUCING; /* for this round trip */
 
-	if (!is_reduced)
+	if (!is_repaired(s))
+		s->retransmitted_ms = 0;
+	allow_undo(s);
+	s->prior_threshold = 0;
+	if (s->state != REDUCING) {
+		if (!is_marked)
+			s->prior_threshold = current_threshold(s);
 		start_reduction(f, RECOVERY);
+	} else if (f->parameters.ecn == TCP_DCTCP) {
+		s->threshold = threshold_of_loss(f); /* as dctcp_react_to_loss() */
+	}
 	s->state = RECOVERY;
-	s->can_undo = !is_reduced;
-	s->undo_retransmissions = -1;
-	s->retransmitted_ms = 0;
 }
 
 /* Proportional rate reduction. */
@@ -230,14 +284,25 @@ static void grow_window(struct tcp_flow *f, uint64_t now, uint32_t acknowledged)
 	}
 }
 
-static void undo(struct sender *s)
+/* Take a recovery back, and with `marks` those of lost packets. */
+static void undo(struct sender *s, int marks)
 {
-	for (uint32_t p = s->acknowledged; p < s->next; p++)
-		s->packets[p].flags &= ~LOST;
-	s->lost = 0;
-	s->window = most(s->window, s->prior_window);
-	s->threshold = most(s->threshold, s->prior_threshold);
+	if (marks) {
+		for (uint32_t p = s->acknowledged; p < s->next; p++)
+			s->packets[p].flags &= ~LOST;
+		s->lost = 0;
+	}
+	if (s->prior_threshold) {
+		s->window = most(s->window, s->prior_window);
+		if (s->prior_threshold > s->threshold) {
+			s->threshold = s->prior_threshold;
+			s->reduced = 0;
+		}
+	}
+	if (!is_repaired(s))
+		s->retransmitted_ms = 0;
 	s->can_undo = 0;
+	s->rack_advanced = 1;
 	s->state = OPEN;
 }
 
@@ -293,10 +358,22 @@ static void set_timer(struct tcp_flow *f, uint64_t now, uint32_t timer, uint64_t
 	f->s.deadline = timer == TIMER_NONE ? TCP_NEVER : tick(f, now, after_ns);
 }
 
+/* Return for how long the timer of a retransmission would still run. */
+static uint64_t left_of_timeout(const struct tcp_flow *f, uint64_t now)
+{
+	uint64_t due = f->s.packets[f->s.acknowledged].sent_at + retransmission_timeout(f);
+
+	return due > now ? due - now : 1;
+}
+
 static void set_retransmission_timer(struct tcp_flow *f, uint64_t now)
 {
+	uint32_t timer = f->s.timer;
+
 	if (f->s.next == f->s.acknowledged && f->s.connected)
 		set_timer(f, now, TIMER_NONE, 0);
+	else if (timer == TIMER_PROBE || timer == TIMER_REORDERING)
+		set_timer(f, now, TIMER_RTO, left_of_timeout(f, now));
 	else
 		set_timer(f, now, TIMER_RTO, retransmission_timeout(f));
 }
@@ -350,27 +427,42 @@ uint32_t tcp_write(struct tcp_flow *f, uint64_t now, uint64_t size_bytes)
 	return end;
 }
 
-/* Set the timer of a tail loss probe, or else of a retransmission. */
-static void set_probe_timer(struct tcp_flow *f, uint64_t now)
+/* Set the timer of a tail loss probe, at the latest after `latest_ns`; return 0 if there is none now. */
+static int set_probe_timer(struct tcp_flow *f, uint64_t now, uint64_t latest_ns)
 {
 	struct sender *s = &f->s;
 	uint32_t out = s->next - s->acknowledged;
+	int is_disordered = s->sacked || s->lost || is_repaired(s);
 	uint64_t after = s->smoothed_rtt ? 2 * s->smoothed_rtt : SECOND_NS;
-	uint64_t timeout = retransmission_timeout(f);
+
+	if (!out || s->state > REDUCING || (s->state == OPEN && is_disordered))
+		return 0;
+	if (s->smoothed_rtt)
+		after += out == 1 ? f->parameters.rto_min_ns :
+				    LEAST_TIMEOUT_JIFFIES * f->parameters.jiffy_ns;
+	set_timer(f, now, TIMER_PROBE, least(after, latest_ns));
+	return 1;
+}
+
+static void set_timer_of_answer(struct tcp_flow *f, uint64_t now)
+{
+	if (!set_probe_timer(f, now, retransmission_timeout(f)))
+		set_retransmission_timer(f, now);
+}
+
+/* Set the timer after a new packet has been sent. */
+static void set_timer_of_sending(struct tcp_flow *f, uint64_t now)
+{
+	struct sender *s = &f->s;
 
 	if (is_reno(f)) { /* it has no probes, and its timer runs on while packets are sent */
 		if (s->timer == TIMER_NONE)
 			set_retransmission_timer(f, now);
 		return;
 	}
-	if (!out || s->state > REDUCING || s->sacked || s->lost) {
+	if (s->next - s->acknowledged == 1 || s->timer == TIMER_PROBE)
 		set_retransmission_timer(f, now);
-		return;
-	}
-	if (s->smoothed_rtt)
-		after += out == 1 ? f->parameters.rto_min_ns :
-				    LEAST_TIMEOUT_JIFFIES * f->parameters.jiffy_ns;
-	set_timer(f, now, TIMER_PROBE, least(after, timeout));
+	set_probe_timer(f, now, left_of_timeout(f, now));
 }
 
 /* Detection of losses by time. */
@@ -422,15 +514,28 @@ static uint64_t mark_lost(struct sender *s, uint64_t now)
 	return wait;
 }
 
-static void detect_losses(struct tcp_flow *f, uint64_t now)
+/* Mark packets lost if another one has arrived; return whether a timer waits for more. */
+static int detect_losses(struct tcp_flow *f, uint64_t now)
 {
-	uint64_t wait = mark_lost(&f->s, now);
+	uint64_t wait;
 
+	if (!f->s.rack_advanced)
+		return 0;
+	f->s.rack_advanced = 0;
+	wait = mark_lost(&f->s, now);
 	if (wait)
 		set_timer(f, now, TIMER_REORDERING,
 			  wait + LEAST_TIMEOUT_JIFFIES * f->parameters.jiffy_ns);
-	if (f->s.lost && f->s.state < RECOVERY)
-		start_recovery(f);
+	return wait > 0;
+}
+
+/* Note that packet `sequence` arrived behind later ones. */
+static void note_reordering(struct sender *s, uint32_t sequence)
+{
+	if (sequence >= s->highest_sacked)
+		return;
+	s->reordering_seen = 1;
+	s->overtaken = least(MOST_OVERTAKEN, most(s->overtaken, s->highest_sacked - sequence));
 }
 
 /* Note that packet `sequence` has arrived, by its acknowledgement or a block. */
@@ -441,6 +546,7 @@ static void advance_rack(struct sender *s, uint32_t sequence, uint64_t now)
 
 	if (p->flags & EVER_AGAIN && rtt < s->least_rtt)
 		return; /* probably the original */
+	s->rack_advanced = 1;
 	s->rack_rtt = rtt;
 	if (sent_after(p->sent_at, sequence, s->rack_sent_at, s->rack_sequence)) {
 		s->rack_sent_at = p->sent_at;
@@ -464,52 +570,69 @@ static void sample_rtt(struct sender *s, uint64_t rtt)
 }
 
 /* Take a packet out of the counts of those in flight; return 1 if it had not arrived before. */
-static int take_out(struct sender *s, uint32_t sequence, uint64_t now)
+static int take_out(struct sender *s, uint32_t sequence, uint64_t now, int is_late)
 {
 	struct packet *p = &s->packets[sequence];
-	int is_new = !(p->flags & SACKED);
 
-	if (!is_new)
+	if (p->flags & SACKED)
 		return 0;
-	if (!(p->flags & EVER_AGAIN) && s->highest_sacked > sequence)
-		s->reordering_seen = 1;
+	if (!(p->flags & EVER_AGAIN))
+		note_reordering(s, sequence);
 	unlist(s, sequence);
 	s->lost -= !!(p->flags & LOST);
 	s->again -= !!(p->flags & AGAIN);
-	advance_rack(s, sequence, now);
+	if (!is_late)
+		advance_rack(s, sequence, now);
 	p->flags &= ~(LOST | AGAIN);
 	return 1;
 }
 
-/* Apply the acknowledged packets and blocks of `ack`; return the number of packets that have newly
- * arrived. */
-static uint32_t apply(struct tcp_flow *f, uint64_t now, const struct tcp_segment *ack)
+static uint32_t stamp(uint64_t now)
+{
+	return now / MS_NS + 1;
+}
+
+/* Apply the acknowledged packets and blocks of `ack`. */
+static struct news apply(struct tcp_flow *f, uint64_t now, const struct tcp_segment *ack)
 {
 	struct sender *s = &f->s;
-	uint32_t delivered = 0;
+	struct news news = { 0 };
 	uint64_t rtt = 0;
 
 	for (uint32_t i = ack->repeated; i < ack->n_blocks; i++)
 		for (uint32_t p = most(ack->blocks[i].first, s->acknowledged);
 		     p < ack->blocks[i].end && p < s->next; p++) {
-			if (!take_out(s, p, now))
+			if (!take_out(s, p, now, 0))
 				continue;
-			if (!(s->packets[p].flags & EVER_AGAIN) && !rtt)
-				rtt = now - s->packets[p].sent_at;
+			if (!(s->packets[p].flags & EVER_AGAIN)) {
+				news.original |= p < s->recovery_point;
+				if (!news.sacked_rtt)
+					news.sacked_rtt = now - s->packets[p].sent_at;
+			}
 			s->packets[p].flags |= SACKED;
 			s->sacked++;
-			delivered++;
+			news.sacked++;
 			s->highest_sacked = most(s->highest_sacked, p);
 		}
 	for (uint32_t p = s->acknowledged; p < ack->sequence; p++) {
-		delivered += take_out(s, p, now);
-		s->sacked -= !!(s->packets[p].flags & SACKED);
-		if (!(s->packets[p].flags & (EVER_AGAIN | SACKED)))
-			rtt = now - s->packets[p].sent_at;
+		struct packet *packet = &s->packets[p];
+		int was_again = packet->flags & EVER_AGAIN;
+
+		news.advanced++;
+		news.delivered +=
+			take_out(s, p, now, was_again && ack->stamp_ms < stamp(packet->sent_at));
+		s->sacked -= !!(packet->flags & SACKED);
+		if (!(packet->flags & (EVER_AGAIN | SACKED))) {
+			news.original |= p < s->recovery_point;
+			rtt = now - packet->sent_at;
+		}
 	}
+	news.delivered += news.sacked;
+	if (!rtt)
+		rtt = news.sacked_rtt;
 	/* by the time stamp, of retransmitted packets; Reno has none */
-	if (!rtt && ack->sequence > s->acknowledged && !is_reno(f))
-		rtt = MS_NS * most(1, now / MS_NS + 1 - ack->stamp_ms);
+	if (!rtt && news.advanced && !is_reno(f))
+		rtt = MS_NS * most(1, stamp(now) - ack->stamp_ms);
 	s->acknowledged = most(s->acknowledged, ack->sequence);
 	if (rtt)
 		sample_rtt(s, rtt);
@@ -517,23 +640,29 @@ static uint32_t apply(struct tcp_flow *f, uint64_t now, const struct tcp_segment
 	    cubic_sample(f->cubic, now, rtt, s->window, s->threshold, s->acknowledged, s->next,
 			 f->parameters.jiffy_ns))
 		s->threshold = s->window;
-	return delivered;
+	return news;
 }
 
-/* Handle a block that had arrived before: a retransmission was in vain. */
-static void note_repetition(struct tcp_flow *f, uint64_t now, const struct tcp_segment *ack)
+/* Handle a block that had arrived before: a retransmission was in vain.  Return 1 if there was one. */
+static int note_repetition(struct tcp_flow *f, uint64_t now, const struct tcp_segment *ack)
 {
 	struct sender *s = &f->s;
+	uint32_t sequence = ack->blocks[0].first;
+	int is_of_probe = s->probe_point && sequence + 1 == s->probe_point;
 
-	if (!(s->packets[ack->blocks[0].first].flags & EVER_AGAIN))
-		return;
+	if (!(s->packets[sequence].flags & EVER_AGAIN))
+		return 0;
 	f->counters.spurious++;
-	if (now - s->steps_raised_at > s->smoothed_rtt) {
+	if (sequence >= s->acknowledged && s->packets[sequence].flags & SACKED)
+		note_reordering(s, sequence);
+	if (s->reordering_seen && !is_of_probe && now - s->steps_raised_at > s->smoothed_rtt) {
 		s->reordering_steps = least(255, s->reordering_steps + 1);
 		s->steps_raised_at = now;
+		s->kept_recoveries = KEPT_RECOVERIES;
 	}
-	if (s->undo_retransmissions > 0)
+	if (s->undo_retransmissions > 0 && sequence >= s->undo_from)
 		s->undo_retransmissions--;
+	return 1;
 }
 
 static void update_alpha(struct tcp_flow *f, const struct tcp_segment *ack, uint32_t delivered)
@@ -542,49 +671,137 @@ static void update_alpha(struct tcp_flow *f, const struct tcp_segment *ack, uint
 
 	s->acks += delivered;
 	s->marked_acks += ack->congested ? delivered : 0;
-	if (s->acknowledged <= s->alpha_point)
+	if (s->acknowledged < s->alpha_point)
 		return;
-	s->alpha -= most(s->alpha >> 4, s->alpha ? 1 : 0);
+	s->alpha -= s->alpha >> 4 ? s->alpha >> 4 : s->alpha;
 	if (s->acks)
 		s->alpha = least(ALPHA_ONE, s->alpha + ((s->marked_acks << 6) / s->acks));
 	s->acks = s->marked_acks = 0;
 	s->alpha_point = s->next;
 }
 
-static void end_probe(struct tcp_flow *f, const struct tcp_segment *ack)
+/* As tcp_process_tlp_ack(). */
+static void end_probe(struct tcp_flow *f, const struct tcp_segment *ack, const struct news *news)
 {
 	struct sender *s = &f->s;
 
 	if (!s->probe_point || ack->sequence < s->probe_point)
 		return;
-	if (s->probe_again && !ack->repeated) { /* the probe has repaired a loss */
+	if (!s->probe_again || (ack->repeated && ack->blocks[0].end == s->probe_point)) {
+		s->probe_point = 0;
+	} else if (ack->sequence > s->probe_point) { /* the probe has repaired a loss */
 		start_reduction(f, REDUCING);
 		s->window = s->threshold;
 		s->state = OPEN;
+	} else if (!news->sacked && !news->advanced) {
+		s->probe_point = 0;
 	}
-	s->probe_point = 0;
+}
+
+/* Return whether an acknowledgement of new packets answers what was sent before any was sent again. */
+static int is_early(const struct sender *s, const struct tcp_segment *ack)
+{
+	return !s->retransmitted_ms || ack->stamp_ms < s->retransmitted_ms;
+}
+
+static int is_in_vain(const struct sender *s, const struct tcp_segment *ack)
+{
+	return s->can_undo && (!s->undo_retransmissions || is_early(s, ack));
+}
+
+/* Take back what repetitions show to be in vain (tcp_try_undo_dsack). */
+static void undo_by_repetition(struct sender *s)
+{
+	if (!s->can_undo || s->undo_retransmissions)
+		return;
+	s->kept_recoveries = least(KEPT_RECOVERIES, s->kept_recoveries + 1);
+	undo(s, 0);
+}
+
+/* Leave a state of losses at its end (tcp_try_undo_recovery). */
+static void end_losses(struct sender *s, const struct tcp_segment *ack)
+{
+	if (is_in_vain(s, ack))
+		undo(s, 0);
+	else if (s->kept_recoveries && !--s->kept_recoveries)
+		s->reordering_steps = 1;
+	s->state = OPEN;
 }
 
 /* Leave the state of recovery or reduction if it has come to its end. */
-static void leave_state(struct sender *s, const struct tcp_segment *ack, int advanced)
+static void leave_state(struct sender *s, const struct tcp_segment *ack)
 {
-	if (s->state == OPEN)
-		return;
-	if (s->can_undo && s->state >= RECOVERY) {
-		int by_repetition = ack->repeated && !s->undo_retransmissions;
-		int by_stamp =
-			advanced && s->retransmitted_ms && ack->stamp_ms < s->retransmitted_ms;
-
-		if (by_repetition || by_stamp) {
-			undo(s);
-			return;
-		}
-	}
-	if (s->acknowledged < s->recovery_point)
-		return;
-	if (s->state == RECOVERY || s->state == REDUCING)
+	if (s->state == OPEN && !is_repaired(s))
+		s->retransmitted_ms = 0;
+	/* until a packet is acknowledged that tells the receiver of the reduction */
+	if (s->state == REDUCING && s->acknowledged > s->recovery_point) {
 		s->window = s->threshold;
-	s->state = OPEN;
+		s->state = OPEN;
+	}
+	if (s->state == RECOVERY && s->acknowledged >= s->recovery_point) {
+		end_losses(s, ack);
+		if (s->can_undo)
+			s->window = s->threshold;
+	}
+}
+
+/* Handle an acknowledgement after a timeout, with F-RTO (tcp_process_loss). */
+static void answer_timeout(struct tcp_flow *f, const struct tcp_segment *ack,
+			   const struct news *news)
+{
+	struct sender *s = &f->s;
+
+	if ((news->advanced && is_in_vain(s, ack)) || (s->may_be_late && news->original)) {
+		undo(s, 1);
+		s->backoff = 0;
+		return;
+	}
+	if (s->may_be_late && s->next > s->recovery_point) {
+		s->may_be_late = !news->sacked && (news->advanced || ack->repeated);
+	} else if (s->may_be_late && news->advanced && s->acknowledged < s->recovery_point) {
+		s->prefers_new = s->may_be_late = s->next < f->packets && s->next < s->limit;
+		return;
+	}
+	if (s->acknowledged >= s->recovery_point)
+		end_losses(s, ack);
+}
+
+/* Change the sender's state, as tcp_fastretrans_alert(); return whether a timer waits for more losses. */
+static int change_state(struct tcp_flow *f, uint64_t now, const struct tcp_segment *ack,
+			const struct news *news)
+{
+	struct sender *s = &f->s;
+	uint32_t was_again, waits;
+
+	if (ack->congested)
+		s->prior_threshold = 0;
+	leave_state(s, ack);
+	if (s->state == RECOVERY) {
+		if (news->advanced && s->can_undo && is_early(s, ack)) {
+			note_reordering(s, s->acknowledged - news->advanced);
+			if (s->again) /* send nothing else again */
+				return 0;
+			undo(s, 1);
+		}
+		undo_by_repetition(s);
+		waits = detect_losses(f, now);
+		if (s->state != RECOVERY && s->lost)
+			start_recovery(f, ack->congested);
+		return waits;
+	}
+	if (s->state == LOSS)
+		answer_timeout(f, ack, news);
+	else if (s->state == OPEN)
+		undo_by_repetition(s);
+	was_again = s->again;
+	waits = detect_losses(f, now);
+	if (s->state == LOSS && s->again >= was_again)
+		return waits;
+	if (s->lost)
+		start_recovery(f, ack->congested);
+	else if (ack->congested)
+		slow_down(f);
+	return waits;
 }
 
 void tcp_open(struct tcp_flow *f, uint64_t now, uint64_t rtt_ns)
@@ -646,8 +863,8 @@ static void reno_answered(struct tcp_flow *f, uint64_t now, const struct tcp_seg
 void tcp_answered(struct tcp_flow *f, uint64_t now, const struct tcp_segment *ack)
 {
 	struct sender *s = &f->s;
-	uint32_t before = s->acknowledged, delivered, lost = s->lost;
-	int advanced;
+	uint32_t lost = s->lost, was_out, repetitions, waits;
+	struct news news;
 
 	if (ack->kind == TCP_SYN_ACK) {
 		if (!s->connected)
@@ -658,27 +875,28 @@ void tcp_answered(struct tcp_flow *f, uint64_t now, const struct tcp_segment *ac
 		reno_answered(f, now, ack);
 		return;
 	}
-	if (ack->repeated)
-		note_repetition(f, now, ack);
-	delivered = apply(f, now, ack);
-	advanced = s->acknowledged > before;
+	s->prefers_new = 0;
+	was_out = s->next != s->acknowledged;
+	repetitions = ack->repeated && note_repetition(f, now, ack);
+	news = apply(f, now, ack);
+	news.delivered += repetitions;
 	s->limit = most(s->limit, ack->sequence + ack->window);
 	if (f->parameters.ecn == TCP_DCTCP)
-		update_alpha(f, ack, delivered);
-	end_probe(f, ack);
-	if (advanced) {
+		update_alpha(f, ack, news.delivered);
+	end_probe(f, ack, &news);
+	if (news.advanced)
 		s->backoff = 0;
-		set_probe_timer(f, now);
-	}
-	leave_state(s, ack, advanced);
-	if (delivered)
-		detect_losses(f, now);
-	if (ack->congested && s->state == OPEN && s->acknowledged < s->next)
-		start_reduction(f, REDUCING);
+	waits = (was_out || repetitions) && change_state(f, now, ack, &news);
+	if (!was_out)
+		return;
+	/* also if the first missing packet was sent again after the one of which a block tells */
+	if (!waits &&
+	    (news.advanced || news.sacked_rtt > now - s->packets[s->acknowledged].sent_at))
+		set_timer_of_answer(f, now);
 	if (s->state == REDUCING || s->state == RECOVERY)
-		reduce(s, delivered, s->lost > lost, advanced);
-	else if (advanced)
-		grow_window(f, now, s->acknowledged - before);
+		reduce(s, news.delivered, s->lost > lost, news.advanced);
+	else if (news.advanced || (news.sacked && s->overtaken > DUPLICATES))
+		grow_window(f, now, news.delivered);
 }
 
 /* Transmission. */
@@ -688,7 +906,7 @@ static struct tcp_segment data_of(const struct tcp_flow *f, uint64_t now, uint32
 	return (struct tcp_segment){
 		.flow = f->flow,
 		.sequence = sequence,
-		.stamp_ms = now / MS_NS + 1,
+		.stamp_ms = stamp(now),
 		.kind = TCP_DATA,
 	};
 }
@@ -715,7 +933,7 @@ int tcp_next(struct tcp_flow *f, uint64_t now, struct tcp_segment *segment)
 		s->window_limited = 1;
 		return 0;
 	}
-	if (s->lost > s->again)
+	if (s->lost > s->again && !s->prefers_new)
 		for (uint32_t p = s->acknowledged; p < s->next; p++)
 			if ((s->packets[p].flags & (LOST | AGAIN)) == LOST) {
 				*segment = data_of(f, now, p);
@@ -756,8 +974,8 @@ void tcp_sent(struct tcp_flow *f, uint64_t now, const struct tcp_segment *segmen
 		p->flags = 0;
 		list(s, segment->sequence, now);
 		s->most_out = most(s->most_out, s->next - s->acknowledged);
-		if (!is_probe && s->timer != TIMER_REORDERING)
-			set_probe_timer(f, now);
+		if (!is_probe)
+			set_timer_of_sending(f, now);
 	} else {
 		f->counters.retransmissions++;
 		s->repair_due = 0;
@@ -768,14 +986,16 @@ void tcp_sent(struct tcp_flow *f, uint64_t now, const struct tcp_segment *segmen
 		}
 		p->flags |= EVER_AGAIN;
 		list(s, segment->sequence, now);
-		if (s->can_undo) {
-			s->undo_retransmissions =
-				(s->undo_retransmissions > 0 ? s->undo_retransmissions : 0) + 1;
+		if (!is_probe) {
+			if (s->undo_retransmissions < 0)
+				s->undo_retransmissions = 0;
+			s->undo_retransmissions++;
 			if (!s->retransmitted_ms)
 				s->retransmitted_ms = segment->stamp_ms;
 		}
-		if (s->timer == TIMER_NONE)
-			set_retransmission_timer(f, now);
+		if (s->timer == TIMER_NONE ||
+		    (segment->sequence == s->acknowledged && s->timer != TIMER_REORDERING))
+			set_timer(f, now, TIMER_RTO, retransmission_timeout(f));
 	}
 	if (is_probe)
 		set_retransmission_timer(f, now);
@@ -808,8 +1028,8 @@ void tcp_refused(struct tcp_flow *f, uint64_t now, const struct tcp_segment *seg
 		tcp_sent(f, now, segment);
 		return;
 	}
-	if (f->s.state == OPEN && !is_reno(f))
-		start_reduction(f, REDUCING);
+	if (!is_reno(f))
+		slow_down(f);
 	f->s.probe_due = f->s.repair_due = 0;
 	if (f->s.timer == TIMER_NONE)
 		set_timer(f, now, TIMER_RTO, retransmission_timeout(f));
@@ -820,6 +1040,7 @@ static void time_out(struct tcp_flow *f, uint64_t now)
 	struct sender *s = &f->s;
 	int is_first = s->state == LOSS ? !s->backoff : s->state == OPEN;
 
+	s->may_be_late = s->state < RECOVERY || s->backoff;
 	f->counters.timeouts++;
 	if (s->backoff < MOST_BACKOFF)
 		s->backoff++;
@@ -828,12 +1049,12 @@ static void time_out(struct tcp_flow *f, uint64_t now)
 	/* not yet reduced for this loss; Reno reduces each time */
 	if (is_first || s->acknowledged >= s->recovery_point || is_reno(f)) {
 		s->prior_window = s->window;
-		s->prior_threshold = s->threshold;
+		s->prior_threshold = current_threshold(s);
 		s->threshold = threshold_of_loss(f);
-		s->can_undo = 1;
-		s->undo_retransmissions = -1;
-		s->retransmitted_ms = 0;
+		allow_undo(s);
 	}
+	if (s->state == OPEN && s->sacked >= DUPLICATES)
+		s->overtaken = DUPLICATES;
 	for (uint32_t p = s->acknowledged; p < s->next; p++) {
 		struct packet *packet = &s->packets[p];
 
@@ -844,10 +1065,25 @@ static void time_out(struct tcp_flow *f, uint64_t now)
 	s->window = in_flight(s) + 1;
 	s->growth = 0;
 	s->recovery_point = s->next;
-	s->probe_point = 0;
+	s->probe_point = s->prefers_new = 0;
+	s->reduced = f->parameters.ecn != TCP_NO_ECN;
 	s->state = LOSS;
 	if (f->cubic)
 		cubic_reset(f->cubic, now, s->next);
+	set_retransmission_timer(f, now);
+}
+
+/* As tcp_rack_reo_timeout(). */
+static void wait_no_longer(struct tcp_flow *f, uint64_t now)
+{
+	struct sender *s = &f->s;
+	uint32_t was_in_flight = in_flight(s), lost = s->lost;
+
+	mark_lost(s, now);
+	if (in_flight(s) != was_in_flight && s->state != RECOVERY) {
+		start_recovery(f, 0);
+		reduce(s, 1, s->lost > lost, 0);
+	}
 	set_retransmission_timer(f, now);
 }
 
@@ -856,16 +1092,17 @@ void tcp_expire(struct tcp_flow *f, uint64_t now)
 	struct sender *s = &f->s;
 	uint32_t timer = s->timer;
 
-	set_timer(f, now, TIMER_NONE, 0);
+	if (timer == TIMER_REORDERING)
+		wait_no_longer(f, now);
+	else
+		set_timer(f, now, TIMER_NONE, 0);
 	if (!s->connected) {
 		s->backoff++;
 		f->counters.timeouts++;
+	} else if (timer == TIMER_PROBE && s->probe_point) { /* one at a time */
+		set_timer(f, now, TIMER_RTO, left_of_timeout(f, now));
 	} else if (timer == TIMER_PROBE) {
 		s->probe_due = 1;
-	} else if (timer == TIMER_REORDERING) {
-		detect_losses(f, now);
-		if (s->timer == TIMER_NONE)
-			set_retransmission_timer(f, now);
 	} else if (timer == TIMER_RTO) {
 		time_out(f, now);
 	}
