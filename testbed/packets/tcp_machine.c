@@ -484,7 +484,6 @@ static void mark(struct sender *s, uint32_t sequence)
 {
 	struct packet *packet = &s->packets[sequence];
 
-	unlist(s, sequence);
 	if (packet->flags & SACKED)
 		return;
 	s->again -= !!(packet->flags & AGAIN);
@@ -503,12 +502,15 @@ static uint64_t mark_lost(struct sender *s, uint64_t now)
 		struct packet *packet = &s->packets[p];
 
 		next = packet->after;
+		if ((packet->flags & (LOST | AGAIN)) == LOST)
+			continue; /* by a timeout */
 		if (!sent_after(s->rack_sent_at, s->rack_sequence, packet->sent_at, p))
 			break;
 		if (packet->sent_at + allowed > now) {
 			wait = most(wait, packet->sent_at + allowed - now);
 			continue;
 		}
+		unlist(s, p);
 		mark(s, p);
 	}
 	return wait;
