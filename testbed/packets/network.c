@@ -1263,6 +1263,7 @@ static void transmit(struct packet_network *n, uint32_t number)
 		}
 		tcp_sent(m->tcp, n->now, &segment);
 	}
+	tcp_pause(m->tcp);
 	wake_at(n, number, SENDER, tcp_sender_deadline(m->tcp));
 }
 

@@ -6,6 +6,7 @@
 #define NONE UINT32_MAX
 #define SECOND_NS 1000000000ull
 #define MS_NS 1000000ull /* unit of time stamps */
+#define MOST_STAMP_AGE 1 /* below that of the last packet in order (PAWS) */
 #define INITIAL_WINDOW 10
 #define INITIAL_RENO_WINDOW 2 /* RFC 5681, of packets above 2,190 bytes */
 #define INITIAL_RECEIVE_BYTES 65535
@@ -46,7 +47,9 @@ struct sender {
 	uint32_t prior_threshold; /* 0 if an undo leaves window and threshold */
 	int64_t undo_retransmissions; /* not yet shown to be in vain; -1 before the first */
 	uint32_t undo_from, retransmitted_ms;
-	uint64_t smoothed_rtt, variation, least_rtt;
+	uint64_t smoothed_rtt, least_rtt;
+	uint64_t deviation, most_deviation, variation; /* 4 times that of round trips */
+	uint32_t deviation_point; /* where the round ends of which most_deviation is */
 	uint64_t rack_sent_at, rack_rtt;
 	uint32_t rack_sequence, overtaken, reordering_steps, kept_recoveries;
 	uint64_t steps_raised_at, syn_sent_at;
@@ -54,8 +57,10 @@ struct sender {
 	uint32_t duplicates; /* of Reno */
 	uint32_t backoff;
 	uint8_t state, timer, connected, window_limited, can_undo, reordering_seen, rack_advanced;
+	uint8_t has_timed_out; /* since the last new packet was acknowledged */
 	uint8_t probe_again, probe_due, repair_due, reduced;
-	uint8_t may_be_late, prefers_new; /* after a timeout (F-RTO, RFC 5682) */
+	uint8_t may_be_late; /* what a timeout marked lost (F-RTO, RFC 5682) */
+	uint8_t prefers_new; /* packets to those that are lost, until it pauses */
 	uint64_t deadline;
 	uint32_t alpha, marked_acks, acks, alpha_point;
 	uint64_t last_sent_at;
@@ -348,7 +353,7 @@ static uint64_t retransmission_timeout(const struct tcp_flow *f)
 	uint64_t timeout = SECOND_NS;
 
 	if (s->smoothed_rtt)
-		timeout = s->smoothed_rtt + most(4 * s->variation, f->parameters.rto_min_ns);
+		timeout = s->smoothed_rtt + s->variation;
 	return timeout << s->backoff;
 }
 
@@ -556,19 +561,45 @@ static void advance_rack(struct sender *s, uint32_t sequence, uint64_t now)
 	}
 }
 
-static void sample_rtt(struct sender *s, uint64_t rtt)
+/* Return how `error`, of the round trip that was expected, changes the deviation.  After a decrease it grows
+ * slowly. */
+static int64_t change_of_deviation(uint64_t deviation, int64_t error)
 {
-	uint64_t deviation;
+	int64_t change = (error < 0 ? -error : error) - (int64_t)(deviation / 4);
 
-	s->least_rtt = least(s->least_rtt, rtt);
+	return error < 0 && change > 0 ? change / 8 : change;
+}
+
+/* Estimate the timeout, as tcp_rtt_estimator(); Reno as RFC 6298.  `latest` is the round trip of the last
+ * packet that has arrived, `rtt` that of the first. */
+static void sample_rtt(struct tcp_flow *f, uint64_t rtt, uint64_t latest)
+{
+	struct sender *s = &f->s;
+	int64_t error = rtt - s->smoothed_rtt;
+	uint64_t least_ns = f->parameters.rto_min_ns;
+
+	s->least_rtt = least(s->least_rtt, latest);
 	if (!s->smoothed_rtt) {
 		s->smoothed_rtt = rtt;
-		s->variation = rtt / 2;
+		s->deviation = 4 * (rtt / 2);
+		s->variation = s->most_deviation = most(s->deviation, least_ns);
+		s->deviation_point = s->next;
 		return;
 	}
-	deviation = rtt > s->smoothed_rtt ? rtt - s->smoothed_rtt : s->smoothed_rtt - rtt;
-	s->variation = (3 * s->variation + deviation) / 4;
 	s->smoothed_rtt = (7 * s->smoothed_rtt + rtt) / 8;
+	if (is_reno(f)) {
+		s->deviation = 4 * ((3 * (s->deviation / 4) + (error < 0 ? -error : error)) / 4);
+		s->variation = most(s->deviation, least_ns);
+		return;
+	}
+	s->deviation += change_of_deviation(s->deviation, error);
+	s->most_deviation = most(s->most_deviation, s->deviation);
+	s->variation = most(s->variation, s->most_deviation);
+	if (s->acknowledged > s->deviation_point) {
+		s->variation -= (s->variation - s->most_deviation) / 4;
+		s->most_deviation = least_ns;
+		s->deviation_point = s->next;
+	}
 }
 
 /* Take a packet out of the counts of those in flight; return 1 if it had not arrived before. */
@@ -599,7 +630,8 @@ static struct news apply(struct tcp_flow *f, uint64_t now, const struct tcp_segm
 {
 	struct sender *s = &f->s;
 	struct news news = { 0 };
-	uint64_t rtt = 0;
+	uint64_t first = 0, latest = 0, latest_sacked = 0;
+	int has_repaired = 0;
 
 	for (uint32_t i = ack->repeated; i < ack->n_blocks; i++)
 		for (uint32_t p = most(ack->blocks[i].first, s->acknowledged);
@@ -608,8 +640,9 @@ static struct news apply(struct tcp_flow *f, uint64_t now, const struct tcp_segm
 				continue;
 			if (!(s->packets[p].flags & EVER_AGAIN)) {
 				news.original |= p < s->recovery_point;
+				latest_sacked = now - s->packets[p].sent_at;
 				if (!news.sacked_rtt)
-					news.sacked_rtt = now - s->packets[p].sent_at;
+					news.sacked_rtt = latest_sacked;
 			}
 			s->packets[p].flags |= SACKED;
 			s->sacked++;
@@ -626,21 +659,29 @@ static struct news apply(struct tcp_flow *f, uint64_t now, const struct tcp_segm
 		s->sacked -= !!(packet->flags & SACKED);
 		if (!(packet->flags & (EVER_AGAIN | SACKED))) {
 			news.original |= p < s->recovery_point;
-			rtt = now - packet->sent_at;
+			latest = now - packet->sent_at;
+			if (!first || is_reno(f))
+				first = latest;
 		}
+		has_repaired |= was_again;
 	}
 	news.delivered += news.sacked;
-	if (!rtt)
-		rtt = news.sacked_rtt;
-	/* by the time stamp, of retransmitted packets; Reno has none */
-	if (!rtt && news.advanced && !is_reno(f))
-		rtt = MS_NS * most(1, stamp(now) - ack->stamp_ms);
 	s->acknowledged = most(s->acknowledged, ack->sequence);
-	if (rtt)
-		sample_rtt(s, rtt);
-	if (rtt && f->cubic &&
-	    cubic_sample(f->cubic, now, rtt, s->window, s->threshold, s->acknowledged, s->next,
-			 f->parameters.jiffy_ns))
+	if (has_repaired && !is_reno(f)) /* Karn's algorithm */
+		first = latest = 0;
+	if (latest_sacked)
+		latest = latest_sacked;
+	if (!first)
+		first = news.sacked_rtt;
+	/* by the time stamp, of retransmitted packets; Reno has none */
+	if (!first && news.advanced && !is_reno(f))
+		first = latest = MS_NS * most(1, stamp(now) - ack->stamp_ms);
+	if (!first)
+		return news;
+	s->backoff = 0;
+	sample_rtt(f, first, latest);
+	if (f->cubic && cubic_sample(f->cubic, now, latest, s->window, s->threshold,
+				     s->acknowledged, s->next, f->parameters.jiffy_ns))
 		s->threshold = s->window;
 	return news;
 }
@@ -755,7 +796,7 @@ static void answer_timeout(struct tcp_flow *f, const struct tcp_segment *ack,
 
 	if ((news->advanced && is_in_vain(s, ack)) || (s->may_be_late && news->original)) {
 		undo(s, 1);
-		s->backoff = 0;
+		s->has_timed_out = 0;
 		return;
 	}
 	if (s->may_be_late && s->next > s->recovery_point) {
@@ -781,7 +822,8 @@ static int change_state(struct tcp_flow *f, uint64_t now, const struct tcp_segme
 	if (s->state == RECOVERY) {
 		if (news->advanced && s->can_undo && is_early(s, ack)) {
 			note_reordering(s, s->acknowledged - news->advanced);
-			if (s->again) /* send nothing else again */
+			s->prefers_new = s->again > 0;
+			if (s->prefers_new) /* nor is more taken for lost */
 				return 0;
 			undo(s, 1);
 		}
@@ -811,7 +853,7 @@ void tcp_open(struct tcp_flow *f, uint64_t now, uint64_t rtt_ns)
 	f->s.connected = 1;
 	f->s.backoff = 0;
 	f->s.limit = f->r.window;
-	sample_rtt(&f->s, rtt_ns);
+	sample_rtt(f, rtt_ns, rtt_ns);
 	set_timer(f, now, TIMER_NONE, 0);
 }
 
@@ -877,7 +919,6 @@ void tcp_answered(struct tcp_flow *f, uint64_t now, const struct tcp_segment *ac
 		reno_answered(f, now, ack);
 		return;
 	}
-	s->prefers_new = 0;
 	was_out = s->next != s->acknowledged;
 	repetitions = ack->repeated && note_repetition(f, now, ack);
 	news = apply(f, now, ack);
@@ -887,7 +928,7 @@ void tcp_answered(struct tcp_flow *f, uint64_t now, const struct tcp_segment *ac
 		update_alpha(f, ack, news.delivered);
 	end_probe(f, ack, &news);
 	if (news.advanced)
-		s->backoff = 0;
+		s->has_timed_out = 0;
 	waits = (was_out || repetitions) && change_state(f, now, ack, &news);
 	if (!was_out)
 		return;
@@ -995,8 +1036,8 @@ void tcp_sent(struct tcp_flow *f, uint64_t now, const struct tcp_segment *segmen
 			if (!s->retransmitted_ms)
 				s->retransmitted_ms = segment->stamp_ms;
 		}
-		if (s->timer == TIMER_NONE ||
-		    (segment->sequence == s->acknowledged && s->timer != TIMER_REORDERING))
+		if (s->timer == TIMER_NONE || (segment->sequence == s->acknowledged &&
+					       s->timer != TIMER_REORDERING && !is_reno(f)))
 			set_timer(f, now, TIMER_RTO, retransmission_timeout(f));
 	}
 	if (is_probe)
@@ -1004,6 +1045,11 @@ void tcp_sent(struct tcp_flow *f, uint64_t now, const struct tcp_segment *segmen
 	if (s->state == REDUCING || s->state == RECOVERY)
 		s->recovery_sent++;
 	s->window_limited = in_flight(s) >= s->window;
+}
+
+void tcp_pause(struct tcp_flow *f)
+{
+	f->s.prefers_new = 0;
 }
 
 /* As tcp_small_queue_check(): what the flow sends in a millisecond, by tcp_update_pacing_rate(), and at
@@ -1040,9 +1086,10 @@ void tcp_refused(struct tcp_flow *f, uint64_t now, const struct tcp_segment *seg
 static void time_out(struct tcp_flow *f, uint64_t now)
 {
 	struct sender *s = &f->s;
-	int is_first = s->state == LOSS ? !s->backoff : s->state == OPEN;
+	int is_first = s->state == LOSS ? !s->has_timed_out : s->state == OPEN;
 
-	s->may_be_late = s->state < RECOVERY || s->backoff;
+	s->may_be_late = s->state < RECOVERY || s->has_timed_out;
+	s->has_timed_out = 1;
 	f->counters.timeouts++;
 	if (s->backoff < MOST_BACKOFF)
 		s->backoff++;
@@ -1067,8 +1114,8 @@ static void time_out(struct tcp_flow *f, uint64_t now)
 	s->window = in_flight(s) + 1;
 	s->growth = 0;
 	s->recovery_point = s->next;
-	s->probe_point = s->prefers_new = 0;
-	s->reduced = f->parameters.ecn != TCP_NO_ECN;
+	s->probe_point = 0;
+	s->reduced |= f->parameters.ecn != TCP_NO_ECN && !is_reno(f);
 	s->state = LOSS;
 	if (f->cubic)
 		cubic_reset(f->cubic, now, s->next);
@@ -1203,10 +1250,17 @@ int tcp_receive(struct tcp_flow *f, uint64_t now, const struct tcp_segment *data
 						.kind = TCP_SYN_ACK };
 		return 1;
 	}
-	at_once = note_marks(f, data);
 	r->late += data->sequence + 1 < r->latest;
 	r->latest = most(r->latest, data->sequence + 1);
-	if (data->sequence <= r->last_answered)
+	/* out of the window, or PAWS (RFC 7323, section 5) */
+	if (!is_reno(f) && (data->sequence + 1 < r->last_answered ||
+			    data->stamp_ms + MOST_STAMP_AGE < r->stamp_ms)) {
+		*answer = answer_of(f);
+		add_blocks(f, answer, data->sequence < r->expected ? data->sequence : NONE);
+		return 1;
+	}
+	at_once = note_marks(f, data);
+	if (data->sequence <= r->last_answered && data->stamp_ms >= r->stamp_ms)
 		r->stamp_ms = data->stamp_ms;
 	if (r->received[data->sequence]) {
 		repeated = data->sequence;

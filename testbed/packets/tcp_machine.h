@@ -77,6 +77,8 @@ uint32_t tcp_write(struct tcp_flow *flow, uint64_t now, uint64_t size_bytes);
 int tcp_next(struct tcp_flow *flow, uint64_t now, struct tcp_segment *segment);
 void tcp_sent(struct tcp_flow *flow, uint64_t now, const struct tcp_segment *segment);
 void tcp_refused(struct tcp_flow *flow, uint64_t now, const struct tcp_segment *segment);
+/* Note that nothing else is sent before something happens. */
+void tcp_pause(struct tcp_flow *flow);
 
 /* Return with how many packets in the host's queue the flow still sends another (TCP small queues). */
 uint32_t tcp_most_waiting(const struct tcp_flow *flow);
