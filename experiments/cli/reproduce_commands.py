@@ -150,6 +150,8 @@ def reproduce(arguments: Namespace) -> int:
         raise ValueError(_nothing_to_compare(selection, published))
     store = Store(Path(arguments.results))
     todo = runs if arguments.fresh else remaining(runs, store)
+    if arguments.publish and not arguments.fresh:
+        todo = remaining(todo, published)
     _announce(runs, todo, published, arguments)
     if arguments.dry_run:
         return 0
