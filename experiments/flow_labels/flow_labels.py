@@ -310,9 +310,9 @@ def faults(run: Run) -> list[Fault]:
 
 def simulated_figures(done: SimulatedFlows, bits_s: float) -> Row:
     """Return the columns of a simulated run; `bits_s`: payload that a host's link carries."""
-    times_s, arrived = done.progress
+    times_s, arrived, latest = done.progress
     received = (arrived[-1] - arrived[0]).tolist()
-    grown = np.diff(arrived, axis=0) > 0
+    grown = np.diff(latest, axis=0) > 0  # as LabelCapture
     still_ms = [1000 * READ_S * longest_run(~flow) for flow in grown.T]
     counters = done.counters
     return {
