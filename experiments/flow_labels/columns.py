@@ -8,8 +8,8 @@ FLOW_LABELS = {
     "whose header is 20 bytes shorter; mean",
     "slowest_fraction": "the same of the slowest flow",
     "goodputs_fraction": "list: the same of every flow, in order",
-    "stopped_flows": "flows that received nothing new in the second half of the counted time",
-    "still_ms": "list: longest time without new data, of every flow",
+    "stopped_flows": "flows that received no later data in the second half of the counted time",
+    "still_ms": "list: longest time without later data, of every flow",
     "longest_still_ms": "the longest of these",
     "new_labels": "labels in arrived packets of data beside each flow's first; 0 over IPv4; not "
     "on the engine packet",

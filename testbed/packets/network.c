@@ -2889,6 +2889,11 @@ uint32_t packet_network_delivered(const struct packet_network *n, uint32_t flow)
 	return n->messages[flow].tcp ? tcp_delivered(n->messages[flow].tcp) : 0;
 }
 
+uint32_t packet_network_latest(const struct packet_network *n, uint32_t flow)
+{
+	return n->messages[flow].tcp ? tcp_latest(n->messages[flow].tcp) : 0;
+}
+
 struct packet_port_counters packet_network_port(const struct packet_network *n, uint32_t number)
 {
 	const struct port *port = &n->ports[number];

@@ -246,6 +246,8 @@ const struct stream_counters *packet_network_stream(const struct packet_network 
 /* Return the packets of a flow of TCP that its receiver has, without a gap before them, or those of a
  * message without a transport. */
 uint32_t packet_network_delivered(const struct packet_network *network, uint32_t flow);
+/* Return the packets of a flow of TCP up to the latest that its receiver has, or 0. */
+uint32_t packet_network_latest(const struct packet_network *network, uint32_t flow);
 struct packet_port_counters packet_network_port(const struct packet_network *network,
 						uint32_t port);
 

@@ -860,6 +860,12 @@ class PacketNetwork:
         counts = (delivered(self._network, message) for message in range(self._messages))
         return np.fromiter(counts, dtype=np.int64)
 
+    def latest_packets(self) -> NDArray[np.int64]:
+        """Return how many packets of each flow of TCP there are up to the latest that arrived."""
+        latest = self._library.packet_network_latest
+        counts = (latest(self._network, message) for message in range(self._messages))
+        return np.fromiter(counts, dtype=np.int64)
+
     def port_counters(self) -> list[SimulatedPortCounters]:
         """Return the counters of all ports, in order of node and port."""
         self._library.packet_network_deadlocked(self._network)
@@ -934,6 +940,7 @@ FUNCTIONS: list[ndp_library.FunctionTypes] = [
     ("packet_network_flow", POINTER(TcpCounters), [c_void_p, c_uint32]),
     ("packet_network_stream", POINTER(StreamCounters), [c_void_p, c_uint32]),
     ("packet_network_delivered", c_uint32, [c_void_p, c_uint32]),
+    ("packet_network_latest", c_uint32, [c_void_p, c_uint32]),
     ("packet_network_port", SimulatedPortCounters, [c_void_p, c_uint32]),
     ("packet_network_deadlocked", c_uint32, [c_void_p]),
     ("packet_network_unrouted", c_uint64, [c_void_p]),

@@ -60,7 +60,8 @@ TABLE_BYTES, PORTS_BYTES = 40, 8
 LEAST_PAYLOAD_BYTES = 1_000
 MOST_WHOLE = 1 << 53  # that a float has exactly
 MOST_SEED = (1 << 64) - 1
-Samples = list[NDArray[np.int64]]  # packets of each flow that have arrived, by sample
+# packets of each flow that have arrived, without a gap and up to the latest, by sample
+Samples = list[tuple[NDArray[np.int64], NDArray[np.int64]]]
 FlowWatch = Callable[[float, float], object]  # share of bytes that have arrived, time
 FlowPaths = Callable[[int, int, int], Sequence[int] | None]  # nodes by flow and both ends
 
@@ -179,14 +180,16 @@ class Fault(NamedTuple):
 
 
 class FlowProgress(NamedTuple):
-    """Bytes that have arrived, up to the first gap.
+    """Bytes that have arrived.
 
     times_s: of the samples.
-    arrived_bytes: by sample and flow.
+    arrived_bytes: by sample and flow, up to the first gap.
+    latest_bytes: of TCP, up to the latest.
     """
 
     times_s: NDArray[np.float64]
     arrived_bytes: NDArray[np.int64]
+    latest_bytes: NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -477,7 +480,7 @@ class Simulation:
         return [act for act in acts if act[0] < math.inf]
 
     def _sample(self) -> None:
-        self.samples.append(self.network.delivered_packets())
+        self.samples.append((self.network.delivered_packets(), self.network.latest_packets()))
 
     def _fail(self, fault: Fault, *, failed: bool) -> None:
         """Fail the links of a fault, or restore them."""
@@ -528,7 +531,8 @@ class Simulation:
             counters = self.network.host_counters()
         ports = self.network.port_counters()
         table = self.network.ports
-        packets = np.array(self.samples, dtype=np.int64).reshape(-1, len(self.delivered_s))
+        packets = np.array(self.samples, dtype=np.int64).reshape(-1, 2, len(self.delivered_s))
+        arrived = np.minimum(packets * self.payload_bytes, self.flows.size_bytes)
         return SimulatedFlows(
             self.flows,
             self.delivered_s,
@@ -537,7 +541,7 @@ class Simulation:
             {"node": table.node, "port": table.number, "link": table.link, **as_columns(ports)},
             self.network.unrouted,
             self.network.now_ns / 1e9,
-            FlowProgress(times_s, np.minimum(packets * self.payload_bytes, self.flows.size_bytes)),
+            FlowProgress(times_s, arrived[:, 0], arrived[:, 1]),
             self.statuses(),
         )
 

@@ -1307,6 +1307,11 @@ uint32_t tcp_delivered(const struct tcp_flow *f)
 	return f->r.expected;
 }
 
+uint32_t tcp_latest(const struct tcp_flow *f)
+{
+	return f->r.latest;
+}
+
 uint32_t tcp_acknowledged(const struct tcp_flow *f)
 {
 	return f->s.acknowledged;

@@ -99,6 +99,8 @@ void tcp_delayed_answer(struct tcp_flow *flow, struct tcp_segment *answer);
 
 /* Return the packets before the first that the receiver lacks. */
 uint32_t tcp_delivered(const struct tcp_flow *flow);
+/* Return those up to the latest that has arrived. */
+uint32_t tcp_latest(const struct tcp_flow *flow);
 /* Return those of which the sender knows that. */
 uint32_t tcp_acknowledged(const struct tcp_flow *flow);
 

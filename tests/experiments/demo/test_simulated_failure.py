@@ -53,7 +53,8 @@ def test_goodput_and_stall_are_those_of_the_samples() -> None:
     """Let 100 bytes arrive each second, but none between 3 s and 6 s."""
     times_s = np.arange(1.0, 11.0)
     steps = [100, 100, 100, 0, 0, 0, 100, 100, 100, 100]
-    progress = FlowProgress(times_s, np.cumsum(steps).reshape(-1, 1))
+    arrived_bytes = np.cumsum(steps).reshape(-1, 1)
+    progress = FlowProgress(times_s, arrived_bytes, arrived_bytes)
     assert one_failure.goodput_bps(progress, 1, 3) == 800
     assert one_failure.goodput_bps(progress, 3, 6) == 0
     assert one_failure.stall_s(progress, 1, 10) == 4

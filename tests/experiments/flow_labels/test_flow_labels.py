@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -12,7 +14,9 @@ from weft.experiments.flow_labels.flow_labels import (
     faults,
     longest_run,
     pairs_of,
+    simulated_figures,
     simulated_scheme,
+    simulation,
 )
 from weft.experiments.report import figures
 from weft.experiments.runner import virtual_runs
@@ -127,6 +131,16 @@ def test_simulated_flows_stop_where_no_daemon_finds_the_failure():
         assert rows[deaf]["longest_still_ms"] > 300
     assert rows["ports"]["flows"] == len(rows["ports"]["goodputs_fraction"]) == 16
     assert rows["ports"] == simulated_row(**texts, way="ports")
+
+
+def test_a_simulated_flow_that_fills_gaps_alone_has_stopped_as_on_linux():
+    times_s = [0.001 * number for number in range(100)]
+    done = simulation(simulated_run(failed_links="0", way="ports"), 10**7).run([], 0.1, times_s)
+    assert simulated_figures(done, 5e7)["stopped_flows"] == 0
+    progress = done.progress._replace(latest_bytes=done.progress.latest_bytes * 0)
+    figures_of_gaps = simulated_figures(replace(done, progress=progress), 5e7)
+    assert figures_of_gaps["stopped_flows"] == figures_of_gaps["flows"]
+    assert figures_of_gaps["slowest_fraction"] > 0
 
 
 def test_one_simulated_flow_at_a_host_has_its_whole_link():

@@ -467,7 +467,7 @@ def test_progress_is_sampled_as_bytes_arrive() -> None:
     """Let a flow fill a link: it has all its bytes, one packet after the other, at its rate."""
     size_bytes, link = 5_000_000, LinkSpec(rate_bps=Gbps, queue_packets=50, delay_us=0)
     result = simulate("star:n=3", "ecmp", [(0, 1, size_bytes)], link=link, sample_s=0.001)
-    times_s, arrived_bytes = result.progress
+    times_s, arrived_bytes, _ = result.progress
     assert len(times_s) == len(arrived_bytes) == 60_000
     steps = np.diff(arrived_bytes[:, 0][times_s < result.completion_s[0]])
     per_ms = 0.001 * Gbps / 8 / FRAME_BYTES  # packets
@@ -477,6 +477,15 @@ def test_progress_is_sampled_as_bytes_arrive() -> None:
     unsampled = simulate("star:n=3", "ecmp", [(0, 1, size_bytes)], link=link)
     assert unsampled.completion_s.tolist() == result.completion_s.tolist()
     assert unsampled.progress.arrived_bytes.shape == (0, 1)
+
+
+def test_later_data_are_ahead_while_a_gap_is_open() -> None:
+    link, rows = LinkSpec(rate_bps=Gbps, queue_packets=10), [(0, 2, 10**6), (1, 2, 10**6)]
+    result = simulate("star:n=3", "ecmp", rows, link=link, sample_s=0.0001, deadline_s=0.5)
+    _, arrived_bytes, latest_bytes = result.progress
+    ahead_bytes = latest_bytes - arrived_bytes
+    assert ahead_bytes.min() == 0 < ahead_bytes.max()
+    assert ahead_bytes[-1].tolist() == [0, 0]
 
 
 def test_defaults_of_transports_are_those_that_are_listed():
