@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
 from reprlib import Repr
+from typing import Any
 
 INTEGER = re.compile(r"-?[0-9]+")
 DECIMAL = re.compile(r"[0-9]+(\.[0-9]+)?")
 NAME = re.compile(r"[a-z][a-z0-9_-]*")
 KEY = re.compile(r"[a-z][a-z0-9_]*")
 MOST_LISTED = 40  # names in an error
+SERVICES = "weft.services"  # entry points of functions that do I/O for topologies
 ALIKE = 0.65  # part of the letters of a proposed name: dfr is proposed for drf
 OF_KEY = re.compile(r"(?:[^=,]*=[^,]*,)*?(?P<of>of=)(?=.)")
 
@@ -36,6 +38,24 @@ def module_in(entry: str) -> str:
     EntryPoint.module raises AttributeError for a malformed one, which need not hinder others.
     """
     return entry.partition(":")[0].strip()
+
+
+def service(name: str) -> Callable[..., Any] | None:
+    """Return the function `name` of the group weft.services; None where weft is not installed.
+
+    drawing: of a Topology, as SVG.
+    text: of the file at a path.
+
+    Raises:
+        ValueError: its module cannot be imported.
+    """
+    from importlib import metadata
+
+    for entry in metadata.entry_points(group=SERVICES, name=name):
+        with package_errors(f"{entry.value}, {name} of {SERVICES}"):
+            function: Callable[..., Any] = entry.load()
+            return function
+    return None
 
 
 def parse(spec: str) -> tuple[str, dict[str, str]]:
