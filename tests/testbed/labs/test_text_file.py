@@ -14,7 +14,5 @@ def test_a_file_that_cannot_be_read_is_one_line(tmp_path):
     (tmp_path / "latin").write_bytes(b"\xff")
     with pytest.raises(ValueError, match=r"latin: it is not text in UTF-8$"):
         text_file.text_of(str(tmp_path / "latin"))
-    with pytest.raises(
-        ValueError, match=r"^file:ring,p: No such file or directory; p=N, hosts"
-    ):
+    with pytest.raises(ValueError, match=r"^file:ring,p: No such file or directory; p=N, hosts"):
         text_file.graph("ring,p")
