@@ -188,7 +188,7 @@ class PublishedSet(Store):
         """Yield the verified lines of a file; ValueError names the file and the line."""
         paths = [self.root / (experiment + suffix) for suffix in SUFFIXES]
         paths = [path for path in paths if path.exists()]
-        if len(paths) > 2:
+        if len(paths) > 1:
             raise ValueError(f"{paths[0]} and {paths[1].name}: both exist; remove the older one")
         for path in paths:
             keys: set[str] = set()
@@ -206,7 +206,7 @@ def text_of_file(path: Path) -> bytes:
     opened = gzip.open if path.suffix == ".gz" else open
     try:
         with opened(path, "rb") as file:
-            text: bytes = file.read()
+            text: bytes = file.read(MOST_TEXT_BYTES + 1)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(f"{path}: no whole gzip archive ({error}); {RESTORE}") from None
     if len(text) > MOST_TEXT_BYTES:

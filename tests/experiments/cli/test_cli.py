@@ -984,6 +984,30 @@ def test_a_package_that_fails_in_any_way_is_one_line(
 
 
 @pytest.mark.parametrize(
+    ("group", "words", "kind"),
+    [
+        ("topologies", ["networks"], "family odd, weft_odd"),
+        ("topologies", ["ficonn"], "family odd, weft_odd"),
+        ("experiments", ["experiments"], "experiment odd, weft_odd"),
+        ("experiments", ["--json"], "experiment odd, weft_odd"),
+    ],
+)
+def test_a_package_that_fails_is_left_out_of_a_list(
+    weft, monkeypatch, tmp_path, group, words, kind
+):
+    before, listed, _ = weft("list", *words)
+    about = tmp_path / "weft_odd-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: weft-odd\nVersion: 1\n")
+    (about / "entry_points.txt").write_text(f"[weft.{group}]\nodd = weft_odd\n")
+    (tmp_path / "weft_odd.py").write_text("raise KeyError('lost')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "weft_odd", raising=False)
+    failure = f"weft: left out: {kind}: KeyError: 'lost'"
+    assert weft("list", *words) == (before, listed, [failure]) == (0, listed, [failure])
+
+
+@pytest.mark.parametrize(
     ("words", "closed", "status", "said"),
     [
         ("star:n=2", ">&-", 0, ""),
