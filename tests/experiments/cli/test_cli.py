@@ -1022,6 +1022,24 @@ def test_streams_that_are_closed_or_full_change_no_status(words, closed, status,
     assert (done.returncode, done.stdout[:4], done.stderr) == (status, said, "")
 
 
+def test_an_interrupt_while_modules_are_imported_is_one_line():
+    code = """
+import sys
+from importlib import metadata
+
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == "weft.experiments.cli.cli":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupting())
+(program,) = metadata.entry_points(group="console_scripts", name="weft")
+sys.exit(program.load()())
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True)
+    assert (done.returncode, done.stderr) == (130, b"weft: interrupted\n")
+
+
 def test_nothing_is_said_when_the_reader_goes_away():
     command = [sys.executable, "-m", "weft.experiments.cli.cli", "topo", "dcell:n=4,k=2", "--nodes"]
     # Through a pipe that does not hold all of it, or it may have ended before the reader goes.
