@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -104,7 +103,7 @@ def _replaceable(path: Path) -> bool:
 
 def _replace_by_draft(path: Path, data: bytes) -> None:
     """Write a draft beside `path` with the owner and mode of a file that is there; rename it."""
-    draft = path.with_name(f".weft-{secrets.token_hex(8)}.tmp")
+    draft = path.with_name(f".weft-{os.urandom(8).hex()}.tmp")
     with open(draft, "xb") as file:  # exclusively: what another user puts there is not followed
         try:
             if path.exists():

@@ -155,8 +155,8 @@ def test_a_file_that_one_may_not_write_is_not_replaced(
 def test_a_draft_follows_no_link(tmp_path, monkeypatch):
     victim = tmp_path / "victim"
     victim.write_text("kept")
-    monkeypatch.setattr(private_files.secrets, "token_hex", lambda _: "0")
-    (tmp_path / ".weft-0.tmp").symlink_to(victim)
+    monkeypatch.setattr(os, "urandom", bytes)
+    (tmp_path / f".weft-{bytes(8).hex()}.tmp").symlink_to(victim)
     with pytest.raises(FileExistsError):
         private_files.write_whole(tmp_path / "file", b"new")
     assert (victim.read_text(), len(list(tmp_path.iterdir()))) == ("kept", 2)
