@@ -16,7 +16,7 @@ from typing import Any
 
 from weft.daemons.core.message_formats import flat
 from weft.daemons.core.message_registry import FORMATS
-from weft.daemons.transport import packets as header
+from weft.daemons.transport import packets
 from weft.experiments.cli import cli
 from weft.experiments.cli.catalogue import catalogue, default_sweep, described
 from weft.experiments.report import pages as report_pages
@@ -200,18 +200,11 @@ def named(entry: Mapping[str, Any], level: str, example: str = "") -> Iterator[s
 
 def messages() -> Iterator[str]:
     """Yield every message: its type, the width of each field, and what its class says."""
-    sys.path[:0] = [str(ROOT)]
-    from tests.daemons.transport import packets
-
     for message in FORMATS:
         widths = ", ".join(f"{path} {kind}" for path, kind in flat(message.parts).items())
         yield from (f"## {message.name}, type {message.kind}", "", f"`{widths}`", "")
         yield from fenced(inspect.getdoc(message.record) or "")
-    yield from ("## The purified transport", "", *fenced(inspect.getdoc(header) or ""))
-    for name, record in vars(packets).items():
-        if inspect.isclass(record) and record.__module__ == packets.__name__ and record.__doc__:
-            fields = ", ".join(f"{key}: {kind}" for key, kind in record.__annotations__.items())
-            yield from (f"### {name}", "", *fenced(f"{name}({fields})\n\n{inspect.getdoc(record)}"))
+    yield from ("## The purified transport", "", *fenced(inspect.getdoc(packets) or ""))
 
 
 def fenced(text: str) -> list[str]:

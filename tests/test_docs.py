@@ -14,6 +14,7 @@ and schemes must be there.  Those that have --dry-run are run with it.
 from __future__ import annotations
 
 import argparse
+import ast
 import contextlib
 import importlib.util
 import os
@@ -400,6 +401,12 @@ def reference():
     return module
 
 
+def test_the_reference_imports_no_tests():
+    tree = ast.parse((ROOT / "docs/reference_pages.py").read_text())
+    modules = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    assert [name for name in modules if name.startswith("tests")] == []
+
+
 @pytest.mark.slow
 def test_the_reference_has_all_that_there_is(reference):
     pages = reference.pages()
@@ -414,6 +421,7 @@ def test_the_reference_has_all_that_there_is(reference):
     assert "| `window` |" in pages["transports.md"]
     assert "| `incast:senders=N` |" in pages["transports.md"]
     assert "## hello, type 1" in pages["messages.md"]
+    assert "| 4     | sequence | of the packet" in pages["messages.md"]
     assert "## Bringing networks up" in pages["benches.md"]
     assert pages["security.md"].startswith("# Security")
     assert "](../how.md)" in pages["contributing.md"]

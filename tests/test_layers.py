@@ -27,6 +27,8 @@ SYSTEM = {
         "concurrent",
         "ctypes",
         "fcntl",
+        "glob",
+        "io",
         "mininet",
         "mmap",
         "multiprocessing",
@@ -48,6 +50,7 @@ SYSTEM = {
     ),
     "time",
 }
+IO = {"input", "open", "print", "read_bytes", "read_text", "write_bytes", "write_text"}
 # mn reads this file, and it is nothing but Mininet's view of what is built elsewhere
 ALLOWED = {"topologies/mininet_topo.py": {"mininet"}}
 FILES = [
@@ -128,6 +131,22 @@ def test_a_file_imports_only_from_its_left(folder):
             path: found & SYSTEM - ALLOWED.get(path, set()) for path, found in of_folder.items()
         }
         assert not any(system.values()), f"take time, randomness and packets as arguments: {system}"
+        files = {path: io_calls(text_of(path)) for path in of_folder}
+        assert not any(files.values()), f"ask grammar.service() for what does I/O: {files}"
+
+
+def io_calls(source: str) -> set[str]:
+    """The functions and methods of IO that `source` calls."""
+    calls = (node.func for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
+    return {getattr(call, "id", None) or getattr(call, "attr", "") for call in calls} & IO
+
+
+@pytest.mark.parametrize(
+    "source", ["def f(): open(p)", "with p.open() as f: 1", "Path(p).read_text()", "print(1)"]
+)
+def test_calls_that_do_io_are_seen(source):
+    assert io_calls(source)
+    assert not io_calls("from pathlib import Path\ndef f(open: Path): return PurePath(open).suffix")
 
 
 # Files that may ask the system for the time, and why.

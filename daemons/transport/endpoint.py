@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from weft.daemons.transport.packets import HEADER_BYTES
 
+WINDOW = 8  # packets
 MOST_WINDOW, MOST_LAYERS, MOST_SPRITZ_LAYERS = 255, 256, 64
 MOST_PACKETS = 1 << 24  # of a message
 MOST_INCOMING, MOST_INCOMING_OF_PEER = 1 << 17, 1 << 14  # messages that a receiver remembers
@@ -65,7 +66,7 @@ class Parameters:
 
     rate_bps: int
     frame_bytes: int = 1514
-    window: int = 8
+    window: int = WINDOW
     layers: int = 1
     timeout_ns: int
     attempts: int = 10

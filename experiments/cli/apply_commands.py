@@ -42,9 +42,9 @@ def add_commands(commands: Commands) -> None:
 
 def apply(arguments: Namespace) -> int:
     """Print how a running network differs from a lab, and change or replace it."""
-    from weft.experiments.cli.lab_commands import text_of
     from weft.testbed.labs import link_changes, running_lab
     from weft.testbed.labs.lab_file import parse
+    from weft.testbed.labs.text_file import text_of
     from weft.testbed.network.network import RunningNetwork
 
     lab = parse(text_of(arguments.lab), name=arguments.lab)

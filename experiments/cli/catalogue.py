@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -16,10 +16,11 @@ from weft.daemons.core import registry
 from weft.daemons.core.scheme import Scheme
 from weft.experiments.runner import definition
 from weft.experiments.runner.console import duration, say
-from weft.experiments.runner.definition import Entry, Experiment, discover
+from weft.experiments.runner.definition import Entry, Experiment
 from weft.experiments.runner.rows import Column, column_unit, explained, unexplained
-from weft.topologies import families
+from weft.topologies import family, modules
 from weft.topologies.core.family import IntegerParameter
+from weft.topologies.core.grammar import loaded
 from weft.topologies.core.link import MOST_MTU_BYTES, MTU_BYTES
 
 if TYPE_CHECKING:
@@ -57,23 +58,35 @@ def catalogue(*kinds: str) -> dict[str, list[dict[str, Any]]]:
     return {kind: ENTRIES[kind]() for kind in kinds or ENTRIES}
 
 
+def say_left_out(failures: Iterable[str]) -> None:
+    """Name the packages that cannot be loaded."""
+    for failure in failures:
+        say(f"weft: left out: {failure}")
+
+
+def _experiments() -> list[dict[str, Any]]:
+    say_left_out(definition.failures())
+    return [experiment_entry(experiment) for experiment in definition.discover().values()]
+
+
 def _families() -> list[dict[str, Any]]:
+    named, failures = loaded(family, modules())
+    say_left_out(failures)
     return [
         {
-            "name": family.name,
-            "summary": family.summary,
-            "source": family.source,
-            "example": family.example,
-            "parameters": as_dicts(family.parameters),
+            "name": entry.name,
+            "summary": entry.summary,
+            "source": entry.source,
+            "example": entry.example,
+            "parameters": as_dicts(entry.parameters),
         }
-        for family in families().values()
+        for entry in named.values()
     ]
 
 
 def _schemes(*, balancing: bool) -> list[dict[str, Any]]:
     schemes = registry.schemes().values()
-    for failure in registry.failures() if balancing else ():  # once, of both kinds
-        say(f"weft: left out: {failure}")
+    say_left_out(registry.failures() if balancing else ())  # once, of both kinds
     return [as_dict(scheme) for scheme in schemes if only_balances(scheme) == balancing]
 
 
@@ -149,7 +162,7 @@ def _patterns() -> list[dict[str, Any]]:
 
 
 ENTRIES: dict[str, Callable[[], list[dict[str, Any]]]] = {
-    "experiments": lambda: [experiment_entry(experiment) for experiment in discover().values()],
+    "experiments": _experiments,
     "topologies": _families,
     "routing": partial(_schemes, balancing=False),
     "data_plane": partial(_schemes, balancing=True),

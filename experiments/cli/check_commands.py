@@ -249,8 +249,8 @@ def _read(arguments: Namespace, answer: str | None) -> Lab:
 
 def _text(path: str) -> NamedText:
     """Return the text of a file with its path."""
-    from weft.experiments.cli.lab_commands import text_of
     from weft.testbed.labs.lab_file import NamedText
+    from weft.testbed.labs.text_file import text_of
 
     return NamedText(text_of(path), path)
 

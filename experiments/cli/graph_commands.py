@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from weft.daemons.core import registry
 from weft.experiments.cli.options import Commands, add_command, add_flag, add_json, some
 from weft.experiments.runner.console import show, stages
-from weft.experiments.runner.definition import Row, questions, room_on
+from weft.experiments.runner.definition import Row, failures, questions, room_on
 from weft.topologies import build
 from weft.topologies.core.address import dotted
 from weft.topologies.core.family import IntegerParameter
@@ -115,9 +115,10 @@ def name_of(spec: str) -> str:
 
 def section_entries(title: str) -> list[dict[str, Any]]:
     """Return the entries of a section of `weft list`."""
-    from weft.experiments.cli.catalogue import catalogue
+    from weft.experiments.cli.catalogue import catalogue, say_left_out
 
     if title == "experiments":
+        say_left_out(failures())
         return [{"name": name, "question": text} for name, text in questions().items()]
     _, kinds = SECTIONS[title]
     entries = [entry for part in catalogue(*kinds).values() for entry in part]

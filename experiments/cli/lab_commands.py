@@ -20,6 +20,7 @@ from weft.experiments.cli.options import (
     add_run,
     option,
 )
+from weft.testbed.labs.text_file import text_of
 from weft.testbed.runs.private_files import owned_by_caller, write_whole
 from weft.topologies import build
 from weft.topologies.core.link import LinkSpec, delay_us, rate_bps
@@ -129,22 +130,6 @@ def _of_containerlab(path: str) -> Topology:
     left_out = "images, configuration and commands of its nodes are left out: weft routes"
     print(f"{path}: {left_out}", file=sys.stderr)
     return topology
-
-
-def text_of(path: str) -> str:
-    """Return the text of a file; ValueError, in one line, if it cannot be read.
-
-    A file without end, such as a device, is read to more characters than a lab may have.
-    """
-    from weft.testbed.labs.yaml_lines import MOST_CHARACTERS
-
-    try:
-        with open(path, encoding="utf-8") as file:
-            return file.read(MOST_CHARACTERS + 1)
-    except OSError as error:
-        raise ValueError(f"{path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ValueError(f"{path}: it is not text in UTF-8") from None
 
 
 def require_trust(lab: Lab, *, trust: bool) -> None:

@@ -172,9 +172,9 @@ def named(table: Table) -> Table:
     return [
         row
         | {
-            "network": f"{table_iv.label(str(row['topology']))}, {row['hosts']} hosts, "
+            "network": f"{table_iv.label(row['topology'])}, {row['hosts']} hosts, "
             f"{number_of(row, 'host_cost_usd'):,.0f} USD",
-            "way": style.scheme(str(row["scheme"])).label,
+            "way": style.scheme(row["scheme"]).label,
         }
         for row in table
     ]

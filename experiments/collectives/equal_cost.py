@@ -112,7 +112,7 @@ def beside_fastest(table: Table) -> list[Row]:
     rows = [
         row | {"family": family(row)}
         for row in table
-        if row["topology"] in networks.get(int(str(row["ranks"])), ())
+        if row["topology"] in networks.get(row["ranks"], ())
     ]
     cells: list[Row] = []
     for case, own in grouped(rows, CASE).items():
@@ -125,7 +125,7 @@ def beside_fastest(table: Table) -> list[Row]:
 
 def family(row: Row) -> str:
     """Return the family of a row's network, or how many planes it has."""
-    name, options = parse(str(row["topology"]))
+    name, options = parse(row["topology"])
     return f"{options['k']} planes" if name == "planes" else name
 
 
@@ -176,7 +176,7 @@ def write(axes: Axes, column: int, line: int, cells: Sequence[Row]) -> None:
         weight = "bold" if ratio < ALIKE else "normal"
         ink = style.PAPER if ratio > 0.8 * DARKEST else style.INK
         words = "\n".join(
-            [f"{ratio:.2f}", *(str(cell["below"]) for cell in cells[:1] if "below" in cell)]
+            [f"{ratio:.2f}", *(cell["below"] for cell in cells[:1] if "below" in cell)]
         )
         text = axes.text(column, line, words, size=8, weight=weight, color=ink)
         text.set(ha="center", va="center")

@@ -556,14 +556,14 @@ def marked(table: Table) -> list[Row]:
     """
     rows = []
     for row in table:
-        name, transport = parse(str(row["scheme"]))[0], str(row["transport"])
-        way = WAYS_OF_LAYERS.get(str(row["scheme"]), style.scheme(name).label)
+        name, transport = parse(row["scheme"])[0], row["transport"]
+        way = WAYS_OF_LAYERS.get(row["scheme"], style.scheme(name).label)
         if "reps" in transport:  # entropy values need no name, and a cell has little room
             way = "REPS" if "entropies" in transport else f"{way}+REPS"
         way = "MRC-like" if "mrc" in transport else way
         carrier = "TCP" if transport.startswith("tcp") else "NDP"
         about: Row = {"family": equal_cost.family(row), "carrier": carrier, "way": way}
-        about["network"] = table_iv.label(str(row["topology"]))
+        about["network"] = table_iv.label(row["topology"])
         about["is_large"] = row["topology"] in (*LARGE_LOW, *LARGE_TREES)
         time = row["p99_ms"] if row["load_fraction"] else 1 / number_of(row, "accepted_fraction")
         rows.append(row | about | {"time": time})

@@ -211,7 +211,7 @@ def draw(table: Table, figure: Figure) -> None:
 def draw_curves(axes: Axes, rows: Sequence[Row]) -> None:
     """Draw the goodput of each choice of paths."""
     for choice, label in CHOICES.items():
-        own = [row for row in rows if f"choice={choice}" in str(row["transport"])]
+        own = [row for row in rows if f"choice={choice}" in row["transport"]]
         if own:
             curve = [mean(numbers(own, name)) for name in GOODPUT]
             axes.plot([0, *LOOKS_MS], curve, marker="o", markersize=3, label=label)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from statistics import mean
+from typing import SupportsFloat
 
 import numpy as np
 
@@ -228,9 +229,9 @@ def percentile(percent: float) -> Callable[[Floats], float]:
     return lambda values: float(np.percentile(values, percent))
 
 
-def statistic(values: Floats, function: Callable[[Floats], object]) -> Value:
+def statistic(values: Floats, function: Callable[[Floats], SupportsFloat]) -> Value:
     """Return `function(values)`; None without values."""
-    return float(str(function(values))) if len(values) else None
+    return float(function(values)) if len(values) else None
 
 
 def check_load(run: Run) -> None:

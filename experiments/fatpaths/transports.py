@@ -37,7 +37,7 @@ from weft.testbed.packets.network import (
     TcpParameters,
     shortest,
 )
-from weft.testbed.packets.transport import WINDOW, Transport, check_simulated, transport
+from weft.testbed.packets.transport import Transport, check_simulated, transport
 from weft.testbed.traffic import flows, ndp, tcp
 from weft.topologies.core.grammar import parse
 from weft.topologies.core.link import ETHERNET_BYTES, LinkSpec
@@ -368,7 +368,8 @@ def by_ndp(run: Run, network: Any, loads: Sequence[Load], how: Carriage) -> Tran
     """Carry `loads` by the purified transport's endpoints in C."""
     parsed = transport_of(run)
     endpoint = replace(
-        ndp.parameters_of(network, window=parsed.window or WINDOW, layers=how.layers),
+        ndp.parameters_of(network, layers=how.layers),
+        window=parsed.packets_unasked(),
         seed=run.seed,
         choice=LayerChoice[parsed.choice.upper()],
         **how.endpoint,

@@ -156,7 +156,7 @@ def write(axes: Axes, column: int, line: int, panel: MapPanel, cell: Sequence[Ro
 
 def of_family(rows: Sequence[Row], family: str) -> list[Row]:
     """Return the rows on networks of `family`."""
-    return [row for row in rows if parse(str(row["topology"]))[0] == family]
+    return [row for row in rows if parse(row["topology"])[0] == family]
 
 
 def goodput(rows: Sequence[Row]) -> float:

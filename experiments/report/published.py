@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).resolve().parents[2] / "results" / "published"
 RESTORE = "git checkout restores it, --published DIR reads another set"
 MOST_BYTES = 200_000  # of a file that is not compressed
+MOST_TEXT_BYTES = 1 << 25  # of a file's text; a small archive may hold more than the memory
 SUFFIXES = (".jsonl", ".jsonl.gz")
 # Runs that figures need beside those of the claims, of SWEEPS of other files, and of the default
 # sweeps of the graph engine.
@@ -185,9 +186,11 @@ class PublishedSet(Store):
 
     def _lines(self, experiment: str) -> Iterator[dict[str, Any]]:
         """Yield the verified lines of a file; ValueError names the file and the line."""
-        for path in (self.root / (experiment + suffix) for suffix in SUFFIXES):
-            if not path.exists():
-                continue
+        paths = [self.root / (experiment + suffix) for suffix in SUFFIXES]
+        paths = [path for path in paths if path.exists()]
+        if len(paths) > 1:
+            raise ValueError(f"{paths[0]} and {paths[1].name}: both exist; remove the older one")
+        for path in paths:
             keys: set[str] = set()
             runs: set[str] = set()
             for number, text in enumerate(text_of_file(path).splitlines(), 1):
@@ -196,18 +199,19 @@ class PublishedSet(Store):
                 except ValueError as error:
                     raise ValueError(f"{path}:{number}: {error}; {RESTORE}") from None
                 yield line
-            return
 
 
 def text_of_file(path: Path) -> bytes:
-    """Return the text of a file of the set; ValueError for a damaged archive."""
-    content = path.read_bytes()
-    if path.suffix != ".gz":
-        return content
+    """Return the text of a file of the set; ValueError for a damaged archive or too long a text."""
+    opened = gzip.open if path.suffix == ".gz" else open
     try:
-        return gzip.decompress(content)
-    except (EOFError, OSError, zlib.error) as error:
+        with opened(path, "rb") as file:
+            text: bytes = file.read(MOST_TEXT_BYTES + 1)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(f"{path}: no whole gzip archive ({error}); {RESTORE}") from None
+    if len(text) > MOST_TEXT_BYTES:
+        raise ValueError(f"{path}: its text is longer than {MOST_TEXT_BYTES} bytes; {RESTORE}")
+    return text
 
 
 def verified(text: bytes, keys: set[str], runs: set[str]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weft.experiments.runner import package_code
 from weft.experiments.runner.parameters import Axis, Scalar
 from weft.topologies import build
-from weft.topologies.core.grammar import package_errors, unknown
+from weft.topologies.core.grammar import PackageError, loaded, package_errors, unknown
 from weft.topologies.core.topology import Limit, limited
 
 if TYPE_CHECKING:
@@ -427,8 +427,10 @@ def questions() -> dict[str, str]:
 
     Those of weft are read from the source, because importing all of them takes seconds.
     """
-    of_weft = {name: _question(source) for name, source in _sources().items()}
-    return {name: of_weft.get(name) or find(name).question for name in names()}
+    texts = {name: _question(source) for name, source in _sources().items()}
+    added, _ = loaded(find, [name for name in names() if name not in texts])
+    texts |= {name: experiment.question for name, experiment in added.items()}
+    return dict(sorted(texts.items()))
 
 
 def _question(source: Source) -> str:
@@ -490,10 +492,15 @@ def _loaded(entry: EntryPoint) -> Experiment:
     with package_errors(title):
         experiment = entry.load()
     if not isinstance(experiment, Experiment) or experiment.name != entry.name:
-        raise ValueError(f"{title}: is no Experiment of that name")
+        raise PackageError(f"{title}: is no Experiment of that name")
     return experiment
 
 
 def discover() -> dict[str, Experiment]:
-    """Return all experiments by name."""
-    return {name: find(name) for name in names()}
+    """Return all experiments by name; one that a package cannot load is left out."""
+    return loaded(find, names())[0]
+
+
+def failures() -> list[str]:
+    """Return a line for each experiment that a package cannot load."""
+    return loaded(find, [entry.name for entry in _added()])[1]

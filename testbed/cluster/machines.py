@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from weft.testbed.cluster.leases import GONE_S
-from weft.testbed.labs.yaml_lines import MOST_CHARACTERS, Keys, keys, position, read
+from weft.testbed.labs.text_file import text_of
+from weft.testbed.labs.yaml_lines import Keys, keys, position, read
 from weft.testbed.linux import clock
 from weft.testbed.runs import isolated_python
 from weft.topologies.core.grammar import quoted
@@ -111,11 +112,9 @@ def cluster(text: str) -> Cluster:
             raise ValueError(f"--machines: 1 to 1000 machines, got {text}")
         return Cluster(tuple(ClusterMachine(f"m{number + 1}") for number in range(int(text))))
     try:
-        with open(text, encoding="utf-8") as file:
-            content = file.read(MOST_CHARACTERS + 1)
-    except OSError as error:
-        reason = f"a number, or a file of machines; {text}: {error.strerror}"
-        raise ValueError(f"--machines: {reason}") from None
+        content = text_of(text)
+    except ValueError as error:
+        raise ValueError(f"--machines: a number, or a file of machines; {error}") from None
     return parse_cluster(content, text)
 
 

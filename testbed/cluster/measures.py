@@ -22,7 +22,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
-from dataclasses import asdict, is_dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from heapq import merge
 from multiprocessing import Pipe
@@ -30,14 +30,14 @@ from multiprocessing.connection import Connection
 from operator import attrgetter
 from pathlib import Path
 from subprocess import Popen
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from weft.testbed.cluster.leases import end_with_input, ignore_end_of_input
 from weft.testbed.cluster.spread_run import SpreadRun
 from weft.testbed.linux import clock
 from weft.testbed.measure.fidelity import Component, Fidelity, FidelityReport, at_most
-from weft.testbed.measure.outage import Gap, OutageProbe, OutageTable
-from weft.testbed.measure.ping import PingTable, ping
+from weft.testbed.measure.outage import Gap, Outage, OutageProbe, OutageTable
+from weft.testbed.measure.ping import Ping, PingTable, ping
 from weft.testbed.measure.traceroute import Trace, trace
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.observe import pcapng, recorder
@@ -47,7 +47,8 @@ from weft.testbed.plan.network_plan import NetworkPlan, links_from
 from weft.testbed.runs import run_process
 from weft.testbed.runs.run import UNNAMED, find
 from weft.testbed.traffic import flows, iperf
-from weft.testbed.traffic.flow_results import Flow, FlowResult, FlowResults
+from weft.testbed.traffic.flow_results import Flow, FlowResult, FlowResults, TcpInfo
+from weft.topologies.core.address import AddressFamily
 
 TIME = attrgetter("time_ns")
 EXCHANGES = 32  # of clock readings; the fastest counts
@@ -63,6 +64,18 @@ class Failure(NamedTuple):
 
     kind: str
     text: str
+
+
+BUILD: Callable[[Any], None] = pickle._Unpickler.dispatch[pickle.BUILD[0]]
+# classes of requests and results, by module and name
+RECORDS = {
+    (kind.__module__, kind.__name__): kind
+    for kind in (
+        *(Failure, Ping, PingTable, Trace, Gap, Outage, OutageTable, Component, FidelityReport),
+        *(Flow, flows.FlowOptions, TcpInfo, FlowResult, FlowResults, iperf.IperfSpec, iperf.Iperf),
+        *(CaptureRequest, CapturedPacket, AddressFamily),
+    )
+}
 
 
 class PartCapture:
@@ -124,18 +137,26 @@ def write(path: Path, parts: Iterable[tuple[list[CapturedPacket], float]], snap_
     files.close(clock.wall_ns())
 
 
-class _RecordReader(pickle.Unpickler):
-    """Reader of what another machine sends: records of weft, and built-in values."""
+def _build(reader: Any) -> None:
+    """Give a record its fields; refuse any other object, such as the class of a record."""
+    if type(reader.stack[-2]) not in RECORDS.values():
+        raise pickle.UnpicklingError(f"{reader.stack[-2]!r:.80} is no record")
+    BUILD(reader)
+
+
+class _RecordReader(pickle._Unpickler):
+    """Reader of what another machine sends: RECORDS and built-in values.
+
+    It is the reader that Python has in Python; that in C lets no subclass refuse an instruction.
+    """
+
+    dispatch: ClassVar[Any] = {**pickle._Unpickler.dispatch, pickle.BUILD[0]: _build}
 
     def find_class(self, module: str, name: str) -> Any:
         """Return the class of a record; raise UnpicklingError for all else."""
-        if module.startswith("weft."):
-            found = super().find_class(module, name)
-            # a name with a dot leads to whatever the module imports
-            own = "." not in name and isinstance(found, type) and found.__module__ == module
-            if own and (is_dataclass(found) or issubclass(found, tuple)):
-                return found
-        raise pickle.UnpicklingError(f"{module}.{name} is no record")
+        if (module, name) not in RECORDS:
+            raise pickle.UnpicklingError(f"{module}.{name} is no record")
+        return RECORDS[module, name]
 
 
 def receive(peer: Connection) -> Any:
@@ -269,7 +290,9 @@ class Measures(ExitStack):
             return OSError(f"{self.run.parts[part].machine}: measurements have ended; begin anew")
         except pickle.UnpicklingError as error:
             return OSError(f"{self.run.parts[part].machine}: {error}")
-        return ERRORS[result.kind](result.text) if isinstance(result, Failure) else result
+        if isinstance(result, Failure):
+            return ERRORS.get(str(result.kind), OSError)(result.text)
+        return result
 
     def _by_source(self, pairs: NodePairs) -> dict[int, tuple[NodePairs]]:
         """Return the pairs whose source each part has, as the argument of a request."""

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from weft.testbed.labs.text_file import MOST_CHARACTERS
 from weft.topologies.core.grammar import quoted, unknown
 
-MOST_CHARACTERS = 1 << 20
 MOST_DEPTH = 32  # of lists and mappings in each other; the parser's time grows with its square
 
 

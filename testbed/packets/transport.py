@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from weft.daemons.transport.endpoint import (
     MOST_LAYERS,
     MOST_WINDOW,
+    WINDOW,
     Backoff,
     LayerChoice,
     Parameters,
@@ -29,7 +30,6 @@ from weft.topologies.core.family import IntegerParameter
 from weft.topologies.core.grammar import parse, unknown
 
 ENTROPIES = 128  # of a host with links to several planes, at most; MRC has 128 to 256
-WINDOW = 8  # packets
 JIFFY_NS = 1_000_000  # of a kernel with 1,000 ticks a second
 SIMULATED_CONTROLS = ("reno", "cubic", "dctcp")
 SUMMARIES = {
@@ -40,8 +40,8 @@ SUMMARIES = {
 PARAMETERS: Mapping[str, Mapping[str, IntegerParameter]] = {
     "ndp": {
         "window": IntegerParameter(
-            "packets of a message that are sent before the receiver asks; without it 8, or on "
-            "several planes as many for each",
+            f"packets of a message that are sent before the receiver asks; without it {WINDOW}, or "
+            "on several planes as many for each",
             1,
             MOST_WINDOW,
             optional=True,
@@ -92,6 +92,11 @@ PARAMETERS: Mapping[str, Mapping[str, IntegerParameter]] = {
         ),
     },
 }
+DEFAULTS: Mapping[str, Any] = {
+    key: parameter.words[parameter.default or 0] if parameter.words else parameter.default or 0
+    for parameters in PARAMETERS.values()
+    for key, parameter in parameters.items()
+}
 ACKNOWLEDGED, ALL = ("ndp", "tcp"), tuple(PARAMETERS)
 DATAGRAM_BYTES = 42  # of a frame's Ethernet, IPv4 and UDP headers
 
@@ -103,17 +108,21 @@ class Transport(NamedTuple):
     """
 
     name: str
-    window: int = 0
-    retransmissions: str = "among"
-    choice: str = "flow"
-    entropies: int = 0
-    control: str = "reno"
-    start: str = "random"
-    recovery: str = "rack"
-    small_queues: int = 1
-    rate_mbps: int = 0
-    skip_us: int = 0
-    go_back_ns: int = 0
+    window: int
+    retransmissions: str
+    choice: str
+    entropies: int
+    control: str
+    start: str
+    recovery: str
+    small_queues: int
+    rate_mbps: int
+    skip_us: int
+    go_back_ns: int
+
+    def packets_unasked(self, planes: int = 1) -> int:
+        """Return the packets of a message that ndp sends before they are asked for."""
+        return self.window or min(MOST_WINDOW, WINDOW * planes)
 
     def plain(self, rate_bps: int, frame_bytes: int) -> StreamParameters:
         """Return the parameters of hosts without a transport, on links of `rate_bps`."""
@@ -171,7 +180,7 @@ class Transport(NamedTuple):
         backoff = Backoff.WINDOW if values > 1 else Backoff.PACKET
         return Parameters(
             rate_bps=host_bps,
-            window=self.window or min(MOST_WINDOW, WINDOW * planes),
+            window=self.packets_unasked(planes),
             layers=max(values, layers),
             frame_bytes=frame_bytes,
             timeout_ns=timeout_ns(host_bps, frame_bytes),
@@ -198,7 +207,7 @@ def transport(text: str, names: Collection[str] = ACKNOWLEDGED) -> Transport:
             values[key] = parameter.words[number] if parameter.words else number
     if values.get("recovery") == "reno":
         values.setdefault("small_queues", 0)
-    return Transport(name, **values)
+    return Transport(name, **{**DEFAULTS, **values})
 
 
 def check_simulated(parsed: Transport) -> None:

@@ -72,37 +72,50 @@ def require_writable(path: Path) -> None:
 def write_whole(path: Path, data: bytes) -> None:
     """Give the file `path` the content `data`, or leave it as it was.
 
-    A file keeps its owner and mode; a new one belongs to the caller of sudo.  What a link leads to,
-    a device or a pipe is written in place.
+    A file keeps its owner and mode; a new one belongs to the caller of sudo.  What no draft may
+    replace is written in place: another user's file, what a link leads to, a device or a pipe.
 
     Raises:
         OSError: it cannot be written; the error names `path`.
     """
-    in_place = os.path.lexists(path) and (path.is_symlink() or not path.is_file())
-    in_place |= not os.access(path.parent, os.W_OK)
-    draft = path if in_place else path.with_name(f".weft-{os.getpid()}.tmp")
     try:
         with owned_by_caller(path):
-            draft.write_bytes(data)
-            if not in_place:
-                _take_place(draft, path)
+            if _replaceable(path):
+                _replace_by_draft(path, data)
+            else:
+                path.write_bytes(data)
     except OSError as error:
         if error.filename is None:  # the disk is full, which no other name would help
             raise OSError(f"{path}: {error.strerror}") from None
         raise OSError(error.errno, error.strerror, str(path)) from None
-    finally:
-        if not in_place:
+
+
+def _replaceable(path: Path) -> bool:
+    """Return True for a file that this user may write and whose owner a new file can have."""
+    if not os.access(path.parent, os.W_OK):
+        return False
+    if not os.path.lexists(path):
+        return True
+    before = path.lstat()
+    is_own = os.geteuid() in (0, before.st_uid)
+    return is_own and stat.S_ISREG(before.st_mode) and os.access(path, os.W_OK)
+
+
+def _replace_by_draft(path: Path, data: bytes) -> None:
+    """Write a draft beside `path` with the owner and mode of a file that is there; rename it."""
+    draft = path.with_name(f".weft-{os.urandom(8).hex()}.tmp")
+    with open(draft, "xb") as file:  # exclusively: what another user puts there is not followed
+        try:
+            if path.exists():
+                before = path.stat()
+                with suppress(PermissionError):  # a group that this user is not in
+                    os.fchown(file.fileno(), before.st_uid, before.st_gid)
+                os.fchmod(file.fileno(), stat.S_IMODE(before.st_mode))
+            file.write(data)
+            file.flush()
+            draft.replace(path)
+        finally:
             draft.unlink(missing_ok=True)
-
-
-def _take_place(draft: Path, path: Path) -> None:
-    """Rename `draft` to `path`, with the owner and mode of a file that is there."""
-    if path.exists():
-        before = path.stat()
-        with suppress(PermissionError):
-            os.chown(draft, before.st_uid, before.st_gid)
-        draft.chmod(stat.S_IMODE(before.st_mode))
-    draft.replace(path)
 
 
 def trusted_folder(path: Path) -> Path:

@@ -115,7 +115,7 @@ class NdpResults:
         return max((time_s for time_s in times if time_s is not None), default=0.0)
 
 
-def parameters_of(net: NetworkHandle, *, window: int = 8, layers: int = 1) -> Parameters:
+def parameters_of(net: NetworkHandle, *, layers: int = 1) -> Parameters:
     """Return the parameters of the hosts of `net`, by the link of the first host.
 
     Raises:
@@ -134,7 +134,6 @@ def parameters_of(net: NetworkHandle, *, window: int = 8, layers: int = 1) -> Pa
     return Parameters(
         rate_bps=shape.rate_bps,
         frame_bytes=frame_bytes,
-        window=window,
         layers=layers,
         timeout_ns=after_ns,
     )

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
 from reprlib import Repr
+from typing import Any, TypeVar
 
 INTEGER = re.compile(r"-?[0-9]+")
 DECIMAL = re.compile(r"[0-9]+(\.[0-9]+)?")
 NAME = re.compile(r"[a-z][a-z0-9_-]*")
 KEY = re.compile(r"[a-z][a-z0-9_]*")
 MOST_LISTED = 40  # names in an error
+Loaded = TypeVar("Loaded")
+SERVICES = "weft.services"  # entry points of functions that do I/O for topologies
 ALIKE = 0.65  # part of the letters of a proposed name: dfr is proposed for drf
 OF_KEY = re.compile(r"(?:[^=,]*=[^,]*,)*?(?P<of>of=)(?=.)")
 
 
+class PackageError(ValueError):
+    """A line about an installed package that cannot be loaded."""
+
+
 @contextmanager
 def package_errors(title: str) -> Iterator[None]:
-    """Let what an installed package raises while it loads be a ValueError of one line.
+    """Let what an installed package raises while it loads be a PackageError.
 
     title: what is loaded, and from which module.
     """
@@ -27,7 +34,21 @@ def package_errors(title: str) -> Iterator[None]:
         yield
     except (Exception, SystemExit) as error:  # importing a package runs any code
         text = f"{title}: {type(error).__name__}: {' '.join(str(error).split())}"
-        raise ValueError(text.removesuffix(": ")) from error
+        raise PackageError(text.removesuffix(": ")) from error
+
+
+def loaded(
+    find: Callable[[str], Loaded], names: Iterable[str]
+) -> tuple[dict[str, Loaded], list[str]]:
+    """Return what `find` returns by name, and a line for each that a package cannot load."""
+    entries: dict[str, Loaded] = {}
+    failures: list[str] = []
+    for name in names:
+        try:
+            entries[name] = find(name)
+        except PackageError as error:
+            failures.append(str(error))
+    return entries, failures
 
 
 def module_in(entry: str) -> str:
@@ -36,6 +57,24 @@ def module_in(entry: str) -> str:
     EntryPoint.module raises AttributeError for a malformed one, which need not hinder others.
     """
     return entry.partition(":")[0].strip()
+
+
+def service(name: str) -> Callable[..., Any] | None:
+    """Return the function `name` of the group weft.services; None where weft is not installed.
+
+    drawing: of a Topology, as SVG.
+    text: of the file at a path.
+
+    Raises:
+        ValueError: its module cannot be imported.
+    """
+    from importlib import metadata
+
+    for entry in metadata.entry_points(group=SERVICES, name=name):
+        with package_errors(f"{entry.value}, {name} of {SERVICES}"):
+            function: Callable[..., Any] = entry.load()
+            return function
+    return None
 
 
 def parse(spec: str) -> tuple[str, dict[str, str]]:

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from weft.topologies.core.address import Naming
-from weft.topologies.core.grammar import MOST_LISTED, unparse
+from weft.topologies.core.grammar import MOST_LISTED, service, unparse
 from weft.topologies.core.link import LinkSpec
 
 if TYPE_CHECKING:
@@ -379,10 +379,8 @@ class Topology:
 
     def _repr_svg_(self) -> str | None:
         """Return the drawing that a notebook shows; None where weft is not installed."""
-        from importlib import metadata
-
-        drawer = next(iter(metadata.entry_points(group="weft.drawings")), None)
-        return drawer.load()(self) if drawer else None
+        draw = service("drawing")
+        return draw(self) if draw else None
 
     def check(self) -> None:
         """Raise ValueError unless links have two ends, ports one link, and servers at least one."""

@@ -48,7 +48,6 @@ NamedLink = tuple[str, str, LinkSpec | None]  # both ends by name
 KINDS = ("host", "switch")
 MOST_SWITCHES = 1 << 16
 MOST_HOSTS = 1 << 20
-MOST_CHARACTERS = 1 << 28  # of a file
 QUEUE_PACKETS = 250  # where a graph gives a link a rate and no queue
 PER_CENT_PPB = 10_000_000
 
@@ -152,20 +151,6 @@ def topology_of(graph: Any, *, spec: str = "graph", p: int = 1) -> Topology:
         hosts[switch] += [f"{switch}.{number}" for number in range(count)]
     _require_connected(switches, edges, spec)
     return _assemble(hosts, edges, spec)
-
-
-def read(path: str) -> str:
-    """Return the text of the file at `path`; ValueError, in one line, if it cannot be read."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            text = file.read(MOST_CHARACTERS + 1)
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
-        hint = "; p=N, hosts of each router, may follow the path" if "," in path else ""
-        raise ValueError(f"file:{path}: {reason}{hint}") from None
-    if len(text) > MOST_CHARACTERS:
-        raise ValueError(f"file:{path}: it is larger than {MOST_CHARACTERS} characters")
-    return text
 
 
 def parse(text: str, *, suffix: str, spec: str, p: int = 1) -> Topology:

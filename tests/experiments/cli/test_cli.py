@@ -984,6 +984,30 @@ def test_a_package_that_fails_in_any_way_is_one_line(
 
 
 @pytest.mark.parametrize(
+    ("group", "words", "kind"),
+    [
+        ("topologies", ["networks"], "family odd, weft_odd"),
+        ("topologies", ["ficonn"], "family odd, weft_odd"),
+        ("experiments", ["experiments"], "experiment odd, weft_odd"),
+        ("experiments", ["--json"], "experiment odd, weft_odd"),
+    ],
+)
+def test_a_package_that_fails_is_left_out_of_a_list(
+    weft, monkeypatch, tmp_path, group, words, kind
+):
+    before, listed, _ = weft("list", *words)
+    about = tmp_path / "weft_odd-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: weft-odd\nVersion: 1\n")
+    (about / "entry_points.txt").write_text(f"[weft.{group}]\nodd = weft_odd\n")
+    (tmp_path / "weft_odd.py").write_text("raise KeyError('lost')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "weft_odd", raising=False)
+    failure = f"weft: left out: {kind}: KeyError: 'lost'"
+    assert weft("list", *words) == (before, listed, [failure]) == (0, listed, [failure])
+
+
+@pytest.mark.parametrize(
     ("words", "closed", "status", "said"),
     [
         ("star:n=2", ">&-", 0, ""),
@@ -996,6 +1020,24 @@ def test_streams_that_are_closed_or_full_change_no_status(words, closed, status,
     command = f"exec {sys.executable} -m weft.experiments.cli.cli topo {words} {closed}"
     done = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stdout[:4], done.stderr) == (status, said, "")
+
+
+def test_an_interrupt_while_modules_are_imported_is_one_line():
+    code = """
+import sys
+from importlib import metadata
+
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == "weft.experiments.cli.cli":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupting())
+(program,) = metadata.entry_points(group="console_scripts", name="weft")
+sys.exit(program.load()())
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True)
+    assert (done.returncode, done.stderr) == (130, b"weft: interrupted\n")
 
 
 def test_nothing_is_said_when_the_reader_goes_away():

@@ -6,6 +6,7 @@ import errno
 import gzip
 import json
 import re
+import tracemalloc
 import warnings
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from weft.experiments.report import pages
 from weft.experiments.report.claims import Verdict, all_claims, outcome
 from weft.experiments.report.published import (
     FOLDER,
+    MOST_TEXT_BYTES,
     SUFFIXES,
     PublishedSet,
     results_in,
@@ -88,7 +90,7 @@ def test_a_stop_loses_no_row_and_what_others_publish_meanwhile_stays(tmp_path, m
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(Path, "replace", full)
     with pytest.raises(OSError, match="No space left"):
         published.publish(EXPERIMENT, RUNS, [entry(RUNS[3])])
     assert [(file, file.read_bytes()) for file in tmp_path.iterdir()] == [(path, before)]
@@ -169,6 +171,31 @@ def test_a_damaged_archive_is_refused(tmp_path, damage):
     path.write_bytes(damage(gzip.compress("\n".join(lines_of()).encode())))
     with pytest.raises(ValueError, match=re.escape(f"{path}: no whole gzip archive")):
         PublishedSet(tmp_path).table(EXPERIMENT)
+
+
+def test_an_archive_of_a_long_text_is_refused_unread(tmp_path):
+    path = tmp_path / "ccrdn_properties.jsonl.gz"
+    path.write_bytes(gzip.compress(bytes(2 * MOST_TEXT_BYTES), 1))
+    tracemalloc.start()
+    with pytest.raises(ValueError, match=rf"its text is longer than {MOST_TEXT_BYTES} bytes"):
+        PublishedSet(tmp_path).table(EXPERIMENT)
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak_bytes < 2 * MOST_TEXT_BYTES
+
+
+def test_two_files_of_an_experiment_are_refused(tmp_path):
+    paths = [tmp_path / f"ccrdn_properties{suffix}" for suffix in SUFFIXES]
+    paths[0].write_text("\n".join(lines_of()))
+    paths[1].write_bytes(gzip.compress(paths[0].read_bytes()))
+    line = f"{paths[0]} and {paths[1].name}: both exist; remove the older one"
+    published = PublishedSet(tmp_path)
+    for read in (
+        lambda: published.table(EXPERIMENT),
+        lambda: published.publish(EXPERIMENT, [], []),
+    ):
+        with pytest.raises(ValueError, match=f"^{re.escape(line)}$"):
+            read()
 
 
 @pytest.mark.parametrize("name", PUBLISHED.experiments())

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import os
-import pickle
 import signal
 import subprocess
 import tempfile
-from argparse import Namespace
 from collections.abc import Iterator
-from functools import partial
-from multiprocessing import Pipe
 from pathlib import Path
 
 import pytest
@@ -21,7 +17,6 @@ from weft.testbed.cluster.machines import AHEAD_S
 from weft.testbed.cluster.measures import Measures
 from weft.testbed.linux import clock
 from weft.testbed.linux.clock import wait_until
-from weft.testbed.measure.ping import ProbeBatch
 from weft.testbed.observe.pcapng import INBOUND, OUTBOUND, CapturedPacket, read
 from weft.testbed.traffic.flow_results import Flow
 from weft.testbed.traffic.flows import FlowOptions
@@ -146,31 +141,6 @@ def test_packets_of_a_clock_that_is_ahead_are_moved_back(tmp_path):
     file = tmp_path / "both.pcapng"
     cluster_measures.write(file, [(near, 0.0), (far, 5.0)], 64)
     assert list(read(file)) == [near[0], far[0]._replace(time_ns=10**18 + 1000), near[1]]
-
-
-@pytest.mark.parametrize(
-    "hostile",
-    [os.system, Path, partial(print, 1), clock.wait_until, ProbeBatch, Namespace(), ValueError],
-)
-def test_a_message_of_another_machine_can_only_be_records(hostile):
-    near, far = Pipe()
-    row = Flow(0.0, 1, 2, 3)
-    near.send(("flows", ([row], FlowOptions(deadline_s=1, congestion_control="cubic")), {}))
-    assert cluster_measures.receive(far)[1][0] == [row]
-    near.send(("ping", (hostile,), {}))
-    with pytest.raises(pickle.UnpicklingError, match="is no record"):
-        cluster_measures.receive(far)
-
-
-def test_a_name_that_leads_out_of_its_module_is_no_record():
-    near, far = Pipe()
-    near.send_bytes(b"\x80\x04\x8c\x1dweft.testbed.cluster.measures\x8c\x0bPath.unlink\x93.")
-    with pytest.raises(pickle.UnpicklingError, match=r"Path\.unlink is no record"):
-        cluster_measures.receive(far)
-    for damaged in (b"\x80\x04\x8c\x1eweft\x8c", b"\x80\x04\x8c\x01\xff."):
-        near.send_bytes(damaged)
-        with pytest.raises(pickle.UnpicklingError):
-            cluster_measures.receive(far)
 
 
 def test_a_machine_whose_measurements_die_is_named_and_the_others_leave_nothing(measures, machines):

@@ -18,7 +18,7 @@ from weft.daemons.core import registry
 from weft.testbed.packets import simulation
 from weft.testbed.packets.network import PortTable
 from weft.testbed.packets.simulation import Fault, PacketFlows, simulate
-from weft.testbed.packets.transport import PARAMETERS, SUMMARIES, Transport
+from weft.testbed.packets.transport import ALL, PARAMETERS, SUMMARIES, transport
 from weft.topologies import build
 from weft.topologies.core.failures import fail_links
 from weft.topologies.core.link import Gbps, LinkSpec, Mbps
@@ -488,10 +488,10 @@ def test_later_data_are_ahead_while_a_gap_is_open() -> None:
     assert ahead_bytes[-1].tolist() == [0, 0]
 
 
-def test_defaults_of_transports_are_those_that_are_listed():
+def test_a_transport_has_the_defaults_that_are_listed():
     assert SUMMARIES.keys() == PARAMETERS.keys()
-    for parameters in PARAMETERS.values():
-        for key, parameter in parameters.items():
-            default = parameter.default or 0
-            listed = parameter.words[default] if parameter.words else default
-            assert Transport._field_defaults[key] == listed, key
+    for name in ALL:
+        usual = transport(name, ALL)
+        assert (usual.window, usual.choice, usual.start) == (0, "flow", "random")
+        assert usual.small_queues == 1
+    assert transport("tcp:recovery=reno").small_queues == 0

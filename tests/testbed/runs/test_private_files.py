@@ -100,18 +100,66 @@ def test_a_file_is_written_whole_or_stays_as_it_was(tmp_path, monkeypatch):
     assert link.is_symlink()
     private_files.write_whole(Path("/dev/null"), b"nothing")
 
-    def stopped(path: Path, data: bytes) -> None:
-        path.write_text("half of it")
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "write_bytes", stopped)
+        patch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             private_files.write_whole(file, b"fourth")
     assert (file.read_bytes(), len(list(tmp_path.iterdir()))) == (b"third", 2)
     for path, line in (("/dev/full", "/dev/full: No space left"), (tmp_path, "Is a directory")):
         with pytest.raises(OSError, match=line):
             private_files.write_whole(Path(path), b"fifth")
+
+
+def as_another_user(act):
+    """Return what `act` raises in a process of user 12345, as text; "" for nothing."""
+    near, far = os.pipe()
+    if not (pid := os.fork()):
+        os.setgroups([])
+        os.setgid(12345)
+        os.setuid(12345)
+        try:
+            act()
+        except OSError as error:
+            os.write(far, str(error).encode())
+        os._exit(0)
+    os.close(far)
+    os.waitpid(pid, 0)
+    with open(near) as pipe:
+        return pipe.read()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: becomes another user")
+@pytest.mark.parametrize(
+    ("owner", "file_mode", "content"),
+    [
+        (12345, 0o644, "new"),
+        (12345, 0o444, "old"),  # write-protected
+        (0, 0o666, "new"),
+        (0, 0o644, "old"),
+    ],
+)
+def test_a_file_that_one_may_not_write_is_not_replaced(
+    tmp_path, monkeypatch, owner, file_mode, content
+):
+    os.chown(tmp_path, 12345, 12345)
+    monkeypatch.chdir(tmp_path)  # the folders above are closed
+    file = Path("file")
+    file.write_text("old")
+    os.chown(file, owner, owner)
+    file.chmod(file_mode)
+    error = as_another_user(lambda: private_files.write_whole(file, b"new"))
+    assert (file.read_text(), file.stat().st_uid, mode(file)) == (content, owner, file_mode)
+    assert error == ("" if content == "new" else f"[Errno 13] Permission denied: '{file}'")
+
+
+def test_a_draft_follows_no_link(tmp_path, monkeypatch):
+    victim = tmp_path / "victim"
+    victim.write_text("kept")
+    monkeypatch.setattr(os, "urandom", bytes)
+    (tmp_path / f".weft-{bytes(8).hex()}.tmp").symlink_to(victim)
+    with pytest.raises(FileExistsError):
+        private_files.write_whole(tmp_path / "file", b"new")
+    assert (victim.read_text(), len(list(tmp_path.iterdir()))) == ("kept", 2)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from weft.topologies import FAMILY_MODULES, build, families, family
 from weft.topologies.core.address import parse_digits
 from weft.topologies.core.family import IntegerParameter
-from weft.topologies.core.grammar import decimal, integer, parse, unparse
+from weft.topologies.core.grammar import decimal, integer, parse, service, unparse
 
 KEY = st.from_regex(r"[a-z][a-z0-9_]{0,5}", fullmatch=True).filter(lambda key: key != "of")
 VALUE = st.text(st.characters(exclude_characters=",", exclude_categories=["Cs"]), min_size=1)
@@ -156,3 +156,15 @@ def test_an_integer_has_at_most_18_digits():
 def test_a_digit_of_a_label_has_at_most_8_decimals():
     assert parse_digits(f"1.{'9' * 8}.0") == (1, 10**8 - 1, 0)
     assert parse_digits(f"1.{'9' * 9}.0") == ()
+
+
+def test_a_service_that_cannot_be_imported_is_one_line(tmp_path, monkeypatch):
+    about = tmp_path / "weft_odd-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: weft-odd\nVersion: 1\n")
+    (about / "entry_points.txt").write_text("[weft.services]\nodd = weft_missing:f\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    reason = r"^weft_missing:f, odd of weft\.services: ModuleNotFoundError: No module"
+    with pytest.raises(ValueError, match=reason):
+        service("odd")
+    assert service("even") is None

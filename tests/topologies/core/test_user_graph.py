@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.topologies import build, canonical
+from weft.topologies.core import grammar
 from weft.topologies.core.link import LinkSpec
 from weft.topologies.core.user_graph import MOST_SWITCHES, document, parse, topology_of
 
@@ -200,6 +201,13 @@ def test_a_files_name_holds_a_digest(tmp_path):
         build(f"file:{tmp_path}/no.edges")
     with pytest.raises(ValueError, match=r"^'file:': expected file:PATH or file:PATH,p=HOSTS$"):
         build("file:")
+
+
+def test_nothing_reads_a_file_where_weft_is_not_installed(tmp_path, monkeypatch):
+    monkeypatch.setattr(grammar, "SERVICES", "weft.other")
+    with pytest.raises(ValueError, match=r"^file:ring\.edges: weft is not installed here, so no "):
+        build("file:ring.edges")
+    assert build("star:n=2")._repr_svg_() is None
 
 
 def graph_with(**data):
