@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.testbed.packets.test_tcp_reno import Flow
+from tests.testbed.packets.flow_by_hand import Flow
 from weft.testbed.packets.network import CLASSIC_ECN, RACK
 
 C, BETA = 0.4, 0.7  # RFC 9438, sections 4.1.2 and 4.6
@@ -275,6 +275,8 @@ def test_after_a_timeout_no_loss_before_it_counts(flow: Flow) -> None:
         sent = flow.expire()
         if sent == [sender.acknowledged]:
             break
+    sender.answer(1)
+    flow.answer(sender.acknowledged, (sender.sent - 2, sender.sent))  # so others were lost
     sender.answer(window)
     before = sender.in_flight
     assert before < window

@@ -1,0 +1,105 @@
+"""One flow of simulated TCP, of which a test carries each segment."""
+
+from __future__ import annotations
+
+from ctypes import (
+    CDLL,
+    POINTER,
+    Structure,
+    byref,
+    c_uint8,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+    create_string_buffer,
+)
+from itertools import chain
+
+from weft.testbed.packets.network import RENO, TcpParameters
+
+DATA, ACK = 3, 4  # enum of tcp_machine.h
+RTT_NS = 100_000
+NEVER = 2**64 - 1
+
+
+class Segment(Structure):
+    """struct tcp_segment."""
+
+    _fields_ = (
+        *((name, c_uint32) for name in ("flow", "sequence", "stamp_ms", "window")),
+        *(
+            (name, c_uint8)
+            for name in (
+                *("kind", "n_blocks", "layer", "reduced"),
+                *("congested", "repeated", "marked", "capable"),
+            )
+        ),
+        ("blocks", c_uint32 * 6),
+    )
+
+
+ARENA = create_string_buffer(32)  # struct arena: memory of all flows, until the tests end
+
+
+class Flow:
+    """A flow whose segments a test carries by hand."""
+
+    def __init__(self, library: CDLL, ecn: int, **parameters: int) -> None:
+        self.library, self.now = library, 0
+        library.tcp_new.restype = c_void_p
+        library.tcp_new.argtypes = [POINTER(TcpParameters), c_uint32, c_void_p]
+        library.tcp_sender_deadline.restype = c_uint64
+        values = {"rto_min_ns": 200_000, "recovery": RENO, "frame_bytes": 9_000, **parameters}
+        parameters_of = TcpParameters(jiffy_ns=200_000, ecn=ecn, one_message=1, **values)
+        self.flow = c_void_p(library.tcp_new(byref(parameters_of), 0, ARENA))
+        library.tcp_open(self.flow, c_uint64(0), c_uint64(RTT_NS))
+        library.tcp_write(self.flow, c_uint64(0), c_uint64(1_000_000))
+
+    def send(self) -> list[int]:
+        """Return the packets that the sender sends now."""
+        sent, segment = [], Segment()
+        while self.library.tcp_next(self.flow, c_uint64(self.now), byref(segment)):
+            self.library.tcp_sent(self.flow, c_uint64(self.now), byref(segment))
+            sent.append(segment.sequence)
+        self.library.tcp_pause(self.flow)
+        return sent
+
+    def answer(
+        self,
+        sequence: int,
+        *blocks: tuple[int, int],
+        congested: bool = False,
+        repeated: bool = False,
+        stamp_ms: int | None = None,
+    ) -> list[int]:
+        """Acknowledge the packets before `sequence`, and `blocks`; return what is sent then.
+
+        repeated: the first block has arrived before.  stamp_ms: echo of a time stamp; that of now.
+        """
+        self.now += RTT_NS // 10
+        if stamp_ms is None:
+            stamp_ms = self.stamp_ms
+        ack = Segment(0, sequence, stamp_ms, 10_000, ACK, congested=congested, repeated=repeated)
+        ack.n_blocks = len(blocks)
+        for number, value in enumerate(chain.from_iterable(blocks)):
+            ack.blocks[number] = value
+        self.library.tcp_answered(self.flow, c_uint64(self.now), byref(ack))
+        return self.send()
+
+    @property
+    def stamp_ms(self) -> int:
+        """Return the time stamp of a packet that is sent now."""
+        return self.now // 10**6 + 1
+
+    def receive(self, sequence: int, stamp_ms: int = 0) -> Segment | None:
+        """Return the answer to a packet."""
+        data, answer = Segment(sequence=sequence, stamp_ms=stamp_ms, kind=DATA), Segment()
+        at = c_uint64(self.now)
+        is_answered = self.library.tcp_receive(self.flow, at, byref(data), byref(answer))
+        return answer if is_answered else None
+
+    def expire(self) -> list[int]:
+        """Let the sender's timer expire; return what is sent then."""
+        self.now = self.library.tcp_sender_deadline(self.flow)
+        self.library.tcp_expire(self.flow, c_uint64(self.now))
+        return self.send()
