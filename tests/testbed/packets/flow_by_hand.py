@@ -15,7 +15,7 @@ from ctypes import (
 )
 from itertools import chain
 
-from weft.testbed.packets.network import RENO, TcpParameters
+from weft.testbed.packets.network import RENO, TcpCounters, TcpParameters
 
 DATA, ACK = 3, 4  # enum of tcp_machine.h
 RTT_NS = 100_000
@@ -49,8 +49,9 @@ class Flow:
         library.tcp_new.restype = c_void_p
         library.tcp_new.argtypes = [POINTER(TcpParameters), c_uint32, c_void_p]
         library.tcp_sender_deadline.restype = c_uint64
-        values = {"rto_min_ns": 200_000, "recovery": RENO, "frame_bytes": 9_000, **parameters}
-        parameters_of = TcpParameters(jiffy_ns=200_000, ecn=ecn, one_message=1, **values)
+        library.tcp_counters.restype = POINTER(TcpCounters)
+        values = {"rto_min_ns": 200_000, "jiffy_ns": 200_000, "frame_bytes": 9_000, **parameters}
+        parameters_of = TcpParameters(ecn=ecn, one_message=1, **{"recovery": RENO, **values})
         self.flow = c_void_p(library.tcp_new(byref(parameters_of), 0, ARENA))
         library.tcp_open(self.flow, c_uint64(0), c_uint64(RTT_NS))
         library.tcp_write(self.flow, c_uint64(0), c_uint64(1_000_000))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ctypes import CDLL
+from ctypes import CDLL, c_uint64
 from itertools import chain
 from pathlib import Path
 
@@ -48,6 +48,84 @@ def test_only_new_packets_that_arrive_after_a_timeout_confirm_it(flow: Flow) -> 
     time_out(flow)
     assert flow.answer(1, (11, 12)) == [1]
     assert flow.answer(2, (11, 12)) == [2, 3, 4]  # 12, sent before 1, is taken for lost, too
+
+
+def test_an_original_that_arrives_after_new_packets_did_takes_no_timeout_back(flow: Flow) -> None:
+    time_out(flow)
+    assert flow.answer(1, (11, 12)) == [1]
+    assert flow.answer(1, (5, 6), (11, 12)) == [2]
+
+
+def test_what_a_timeout_took_for_lost_and_a_block_for_late_may_be_lost(flow: Flow) -> None:
+    time_out(flow)
+    assert flow.answer(2) == []
+    sent = {*flow.answer(2, (11, 12)), *flow.answer(2, (11, 13))}
+    assert 2 in sent
+    assert flow.library.tcp_counters(flow.flow).contents.timeouts == 1
+
+
+def lose_the_second(flow: Flow) -> None:
+    """Let packet 1 seem to be lost, so that it is sent again."""
+    flow.answer(1)
+    flow.now += 5 * MS_NS
+    assert any(1 in flow.answer(1, (2, arrived)) for arrived in range(3, 8))
+
+
+@pytest.mark.parametrize("flow", [CLASSIC_ECN], indirect=True)
+@pytest.mark.parametrize("is_marked", [False, True])
+def test_a_repetition_restores_the_window_unless_marks_ask_for_less(
+    flow: Flow, is_marked: bool
+) -> None:
+    """All arrives, after the recovery packet 1 a second time."""
+    lose_the_second(flow)
+    flow.answer(1, (2, 9), congested=is_marked)
+    end = 14
+    sent = flow.answer(end)
+    repeated = flow.answer(end, (1, 2), repeated=True)
+    assert sent
+    assert bool(repeated) is not is_marked
+
+
+@pytest.mark.parametrize("flow", [CLASSIC_ECN], indirect=True)
+def test_a_reduction_by_marks_ends_behind_what_was_sent_before_it(flow: Flow) -> None:
+    """An echo on the last packet that was sent before is of the same round trip."""
+    sent = flow.answer(1, congested=True)
+    reductions = flow.library.tcp_counters(flow.flow).contents.reductions
+    end = max([*FIRST, *sent]) + 1 - len(sent)
+    flow.answer(end, congested=True)
+    assert flow.library.tcp_counters(flow.flow).contents.reductions == reductions == 1
+    flow.answer(end + 1, congested=True)
+    assert flow.library.tcp_counters(flow.flow).contents.reductions == 2
+
+
+def timeout_ms(library: CDLL, *round_trips_ms: int) -> float:
+    """Return the timeout after round trips of single packets; it is at least 1 ms."""
+    flow = Flow(library, NO_ECN, recovery=RACK, rto_min_ns=MS_NS, jiffy_ns=1_000)
+    acknowledged = len(flow.send())
+    while flow.answer(acknowledged):
+        acknowledged += 1
+    for round_trip_ms in round_trips_ms:
+        flow.library.tcp_write(flow.flow, c_uint64(flow.now), c_uint64(1))
+        (packet,) = flow.send()
+        flow.now += round_trip_ms * MS_NS
+        flow.answer(packet + 1)
+    flow.library.tcp_write(flow.flow, c_uint64(flow.now), c_uint64(1))
+    assert flow.send() == flow.expire()  # a probe repeats it
+    return (library.tcp_sender_deadline(flow.flow) - flow.now) / MS_NS
+
+
+def test_a_timeout_comes_near_a_steady_round_trip(compiled: Path) -> None:
+    """At last it is the round trip and the least timeout; its variation goes down by quarters."""
+    library = CDLL(str(compiled))
+    assert timeout_ms(library, *200 * [10]) == pytest.approx(11, rel=0.01)
+    assert 15 < timeout_ms(library, *200 * [10], 30) < 40
+
+
+def test_a_shorter_round_trip_makes_a_timeout_hardly_longer(compiled: Path) -> None:
+    library = CDLL(str(compiled))
+    steady = timeout_ms(library, *200 * [30])
+    assert timeout_ms(library, *200 * [30], 1) < steady + 1
+    assert timeout_ms(library, *200 * [30], 59) > steady + 20
 
 
 @pytest.mark.parametrize("flow", [CLASSIC_ECN, DCTCP], indirect=True)
