@@ -248,6 +248,7 @@ LEAST_LINES = 4  # of a map
 EVERY_PAIR = ("uniform", "all-to-all")
 OWN_PATTERNS = ("uniform", "worst", "skewed")
 GRACE = 4  # times `seconds`, in which flows may end
+TCP_GRACE = 100  # as long as a few timeouts in a row, each of which doubles the next
 MOST_FRAMES = 10**7
 
 
@@ -420,7 +421,8 @@ def window_s(run: Run) -> tuple[float, float]:
 
 def deadline_s(run: Run) -> float:
     """Return when the simulation ends."""
-    return (1 + GRACE) * run.number("seconds")
+    is_tcp = transport(run.text("transport")).name == "tcp"
+    return (1 + (TCP_GRACE if is_tcp else GRACE)) * run.number("seconds")
 
 
 def load_figures(run: Run, pattern: SentPairs, flows: PacketFlows, arrivals: WindowArrivals) -> Row:
