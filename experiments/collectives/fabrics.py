@@ -421,7 +421,7 @@ def window_s(run: Run) -> tuple[float, float]:
 
 def deadline_s(run: Run) -> float:
     """Return when the simulation ends."""
-    is_tcp = transport(run.text("transport")).name == "tcp"
+    is_tcp = transports.transport_of(run).name == "tcp"
     return (1 + (TCP_GRACE if is_tcp else GRACE)) * run.number("seconds")
 
 
