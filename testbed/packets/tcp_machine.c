@@ -1023,7 +1023,7 @@ void tcp_sent(struct tcp_flow *f, uint64_t now, const struct tcp_segment *segmen
 		f->counters.retransmissions++;
 		s->repair_due = 0;
 		unlist(s, segment->sequence);
-		if (p->flags & LOST) {
+		if (p->flags & LOST && !is_probe) {
 			p->flags |= AGAIN;
 			s->again++;
 		}
