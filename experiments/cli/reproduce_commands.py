@@ -149,9 +149,7 @@ def reproduce(arguments: Namespace) -> int:
     if comparing and not published.entries(runs):
         raise ValueError(_nothing_to_compare(selection, published))
     store = Store(Path(arguments.results))
-    todo = runs if arguments.fresh else remaining(runs, store)
-    if arguments.publish and not arguments.fresh:
-        todo = remaining(todo, published)
+    todo = _missing(runs, store, published, arguments)
     _announce(runs, todo, published, arguments)
     if arguments.dry_run:
         return 0
@@ -163,6 +161,16 @@ def reproduce(arguments: Namespace) -> int:
             _publish(name, runs, store, published)
     different = arguments.check and _check(selection, runs, store, published, arguments)
     return 1 if failures or different else 0
+
+
+def _missing(
+    runs: Sequence[Run], store: Store, published: PublishedSet, arguments: Namespace
+) -> list[Run]:
+    """Return the runs to measure; those that are published are left out for --publish alone."""
+    if arguments.fresh:
+        return list(runs)
+    missing = remaining(runs, store)
+    return remaining(missing, published) if arguments.publish else missing
 
 
 def _nothing_to_compare(selection: ClaimSelection, published: PublishedSet) -> str:
@@ -247,8 +255,9 @@ def _announce(
     if any(run.engine == "graph" for run in todo):
         more += f", without {COMPILING}"
     disk_mb = len(todo) * BYTES_OF_A_RUN / 1e6
+    published_too = " or published" if arguments.publish else ""
     say(
-        f"{len(runs)} runs, {len(runs) - len(todo)} of them stored; the rest takes "
+        f"{len(runs)} runs, {len(runs) - len(todo)} of them stored{published_too}; the rest takes "
         f"{duration(processor_s)} of runs one by one, {duration(wall_s)} with --jobs "
         f"{arguments.jobs}{more}, and {disk_mb:.1f} MB of disk in {arguments.results}"
     )

@@ -150,6 +150,9 @@ def test_the_command_measures_publishes_and_compares(weft, tmp_path, monkeypatch
     assert "9 runs, 0 of them stored" in dry.err
     assert "without compiling" in dry.err
     assert weft(*words, "--publish").status == 0
+    elsewhere = [*words[:-4], "--results", tmp_path / "other", *words[-2:], "--dry-run"]
+    assert "9 runs, 9 of them stored or published" in weft(*elsewhere, "--publish").err
+    assert "9 runs, 0 of them stored;" in weft(*elsewhere).err
     claim = weft("claims", "ccrdn-1", "--published", tmp_path / "set", "--json")
     assert json.loads(claim.out)[0]["again_s"] > 0
     same = weft(*words, "--check")
