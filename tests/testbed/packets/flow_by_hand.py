@@ -44,7 +44,9 @@ ARENA = create_string_buffer(32)  # struct arena: memory of all flows, until the
 class Flow:
     """A flow whose segments a test carries by hand."""
 
-    def __init__(self, library: CDLL, ecn: int, **parameters: int) -> None:
+    def __init__(
+        self, library: CDLL, ecn: int, *, size_bytes: int = 1_000_000, **parameters: int
+    ) -> None:
         self.library, self.now = library, 0
         library.tcp_new.restype = c_void_p
         library.tcp_new.argtypes = [POINTER(TcpParameters), c_uint32, c_void_p]
@@ -54,7 +56,7 @@ class Flow:
         parameters_of = TcpParameters(ecn=ecn, one_message=1, **{"recovery": RENO, **values})
         self.flow = c_void_p(library.tcp_new(byref(parameters_of), 0, ARENA))
         library.tcp_open(self.flow, c_uint64(0), c_uint64(RTT_NS))
-        library.tcp_write(self.flow, c_uint64(0), c_uint64(1_000_000))
+        library.tcp_write(self.flow, c_uint64(0), c_uint64(size_bytes))
 
     def send(self) -> list[int]:
         """Return the packets that the sender sends now."""
