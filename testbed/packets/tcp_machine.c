@@ -76,10 +76,11 @@ struct receiver {
 };
 
 /* What one acknowledgement has shown.  original: a packet has arrived that was never sent again, of those
- * before a timeout.  sacked_rtt: 0 without a block that gives one. */
+ * before a timeout.  repaired: one has that was.  first_rtt, latest_rtt: round trips of the first and the
+ * latest that were not, which is acknowledged; sacked_rtt, latest_sacked_rtt: which a block has; 0 without. */
 struct news {
-	uint32_t delivered, sacked, advanced, original;
-	uint64_t sacked_rtt;
+	uint32_t delivered, sacked, advanced, original, repaired;
+	uint64_t first_rtt, latest_rtt, sacked_rtt, latest_sacked_rtt;
 };
 
 /* What both ends read, and what one of them writes, have lines of their own: the ends may lie in two parts
@@ -625,64 +626,85 @@ static uint32_t stamp(uint64_t now)
 	return now / MS_NS + 1;
 }
 
-/* Apply the acknowledged packets and blocks of `ack`. */
-static struct news apply(struct tcp_flow *f, uint64_t now, const struct tcp_segment *ack)
+/* Take out what the blocks of `ack` say has arrived. */
+static void apply_blocks(struct sender *s, uint64_t now, const struct tcp_segment *ack,
+			 struct news *news)
 {
-	struct sender *s = &f->s;
-	struct news news = { 0 };
-	uint64_t first = 0, latest = 0, latest_sacked = 0;
-	int has_repaired = 0;
-
 	for (uint32_t i = ack->repeated; i < ack->n_blocks; i++)
 		for (uint32_t p = most(ack->blocks[i].first, s->acknowledged);
 		     p < ack->blocks[i].end && p < s->next; p++) {
 			if (!take_out(s, p, now, 0))
 				continue;
 			if (!(s->packets[p].flags & EVER_AGAIN)) {
-				news.original |= p < s->recovery_point;
-				latest_sacked = now - s->packets[p].sent_at;
-				if (!news.sacked_rtt)
-					news.sacked_rtt = latest_sacked;
+				news->original |= p < s->recovery_point;
+				news->latest_sacked_rtt = now - s->packets[p].sent_at;
+				if (!news->sacked_rtt)
+					news->sacked_rtt = news->latest_sacked_rtt;
 			}
 			s->packets[p].flags |= SACKED;
 			s->sacked++;
-			news.sacked++;
+			news->sacked++;
 			s->highest_sacked = most(s->highest_sacked, p);
 		}
+	news->delivered += news->sacked;
+}
+
+/* Take out the packets before the one that `ack` expects. */
+static void apply_sequence(struct sender *s, uint64_t now, const struct tcp_segment *ack,
+			   struct news *news)
+{
 	for (uint32_t p = s->acknowledged; p < ack->sequence; p++) {
 		struct packet *packet = &s->packets[p];
 		int was_again = packet->flags & EVER_AGAIN;
 
-		news.advanced++;
-		news.delivered +=
+		news->advanced++;
+		news->delivered +=
 			take_out(s, p, now, was_again && ack->stamp_ms < stamp(packet->sent_at));
 		s->sacked -= !!(packet->flags & SACKED);
 		if (!(packet->flags & (EVER_AGAIN | SACKED))) {
-			news.original |= p < s->recovery_point;
-			latest = now - packet->sent_at;
-			if (!first || is_reno(f))
-				first = latest;
+			news->original |= p < s->recovery_point;
+			news->latest_rtt = now - packet->sent_at;
+			if (!news->first_rtt)
+				news->first_rtt = news->latest_rtt;
 		}
-		has_repaired |= was_again;
+		news->repaired |= was_again;
 	}
-	news.delivered += news.sacked;
 	s->acknowledged = most(s->acknowledged, ack->sequence);
-	if (has_repaired && !is_reno(f)) /* Karn's algorithm */
+}
+
+/* Estimate round trips, as tcp_ack_update_rtt(). */
+static void estimate(struct tcp_flow *f, uint64_t now, const struct tcp_segment *ack,
+		     const struct news *news)
+{
+	struct sender *s = &f->s;
+	uint64_t first = is_reno(f) ? news->latest_rtt : news->first_rtt, latest = news->latest_rtt;
+
+	if (news->repaired && !is_reno(f)) /* Karn's algorithm */
 		first = latest = 0;
-	if (latest_sacked)
-		latest = latest_sacked;
+	if (news->latest_sacked_rtt)
+		latest = news->latest_sacked_rtt;
 	if (!first)
-		first = news.sacked_rtt;
+		first = news->sacked_rtt;
 	/* by the time stamp, of retransmitted packets; Reno has none */
-	if (!first && news.advanced && !is_reno(f))
+	if (!first && news->advanced && !is_reno(f))
 		first = latest = MS_NS * most(1, stamp(now) - ack->stamp_ms);
 	if (!first)
-		return news;
+		return;
 	s->backoff = 0;
 	sample_rtt(f, first, latest);
 	if (f->cubic && cubic_sample(f->cubic, now, latest, s->window, s->threshold,
 				     s->acknowledged, s->next, f->parameters.jiffy_ns))
 		s->threshold = s->window;
+}
+
+/* Apply the acknowledged packets and blocks of `ack`. */
+static struct news apply(struct tcp_flow *f, uint64_t now, const struct tcp_segment *ack)
+{
+	struct news news = { 0 };
+
+	apply_blocks(&f->s, now, ack, &news);
+	apply_sequence(&f->s, now, ack, &news);
+	estimate(f, now, ack, &news);
 	return news;
 }
 

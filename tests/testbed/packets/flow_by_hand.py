@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from ctypes import (
     CDLL,
     POINTER,
@@ -58,14 +59,17 @@ class Flow:
         library.tcp_open(self.flow, c_uint64(0), c_uint64(RTT_NS))
         library.tcp_write(self.flow, c_uint64(0), c_uint64(size_bytes))
 
-    def send(self) -> list[int]:
-        """Return the packets that the sender sends now."""
-        sent, segment = [], Segment()
+    def segments(self) -> Iterator[Segment]:
+        """Yield the segments that the sender sends now, each the same object with other values."""
+        segment = Segment()
         while self.library.tcp_next(self.flow, c_uint64(self.now), byref(segment)):
             self.library.tcp_sent(self.flow, c_uint64(self.now), byref(segment))
-            sent.append(segment.sequence)
+            yield segment
         self.library.tcp_pause(self.flow)
-        return sent
+
+    def send(self) -> list[int]:
+        """Return the packets that the sender sends now."""
+        return [segment.sequence for segment in self.segments()]
 
     def answer(
         self,

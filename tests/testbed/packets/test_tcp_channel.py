@@ -43,11 +43,8 @@ class Channel:
         heapq.heappush(self.travelling, (self.flow.now + delay_ns, self.sent, is_data, copy))
 
     def transmit(self) -> None:
-        segment, now = Segment(), c_uint64(self.flow.now)
-        while self.library.tcp_next(self.flow.flow, now, byref(segment)):
-            self.library.tcp_sent(self.flow.flow, now, byref(segment))
+        for segment in self.flow.segments():
             self.put(segment, is_data=True)
-        self.library.tcp_pause(self.flow.flow)
 
     def deliver(self) -> None:
         """Let the next segment arrive."""

@@ -103,8 +103,7 @@ def test_lines_of_output_begin_with_their_rank(network, program, tmp_path):
 
 KILLED = """
 import os, signal, sys
-from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.traffic import mpi
 mpi._limit_queued_bytes(ExitStack(), RunningNetwork.open(sys.argv[1]))
