@@ -119,14 +119,14 @@ uint32_t cubic_pace(struct cubic *c, uint32_t window, uint32_t acknowledged, uin
 	return c->pace;
 }
 
-/* Return 1 if answers have come closely behind each other for half of the least round trip: the path
- * is full (section 4.2.1 of HyStart's paper). */
-static int is_train_long(struct cubic *c, uint64_t now)
+/* Return 1 if answers have come closely behind each other for half of the least round trip, and of `held_ns`
+ * for which devices may have held them: the path is full (section 4.2.1 of HyStart's paper). */
+static int is_train_long(struct cubic *c, uint64_t now, uint64_t held_ns)
 {
 	if (now - c->train_at > TRAIN_GAP_NS)
 		return 0;
 	c->train_at = now;
-	return now - c->round_at > c->least_rtt_ns / 2;
+	return now - c->round_at > (c->least_rtt_ns + held_ns) / 2;
 }
 
 /* Return 1 if the least of the round's first times lies above that of all (section 4.2.2). */
@@ -142,7 +142,7 @@ static int has_delay_risen(struct cubic *c, uint64_t rtt_ns)
 	return c->round_rtt_ns > c->least_rtt_ns + rise;
 }
 
-int cubic_sample(struct cubic *c, uint64_t now, uint64_t rtt_ns, uint32_t window,
+int cubic_sample(struct cubic *c, uint64_t now, uint64_t rtt_ns, uint64_t held_ns, uint32_t window,
 		 uint32_t threshold, uint32_t acknowledged, uint32_t next, uint64_t tick_ns)
 {
 	int is_long, has_risen;
@@ -158,7 +158,7 @@ int cubic_sample(struct cubic *c, uint64_t now, uint64_t rtt_ns, uint32_t window
 		start_round(c, now, next);
 	if (window < LEAST_WINDOW)
 		return 0;
-	is_long = is_train_long(c, now);
+	is_long = is_train_long(c, now, held_ns);
 	has_risen = has_delay_risen(c, rtt_ns);
 	c->has_found = is_long || has_risen;
 	return c->has_found;

@@ -48,6 +48,8 @@ uint32_t cubic_pace(struct cubic *cubic, uint32_t window, uint32_t acknowledged,
 
 /* Take in a round trip time; return 1 if slow start must end (HyStart), of which it is 0 otherwise.
  *
- * acknowledged, next: first packet that has not been acknowledged, or sent. */
-int cubic_sample(struct cubic *cubic, uint64_t now, uint64_t rtt_ns, uint32_t window,
-		 uint32_t threshold, uint32_t acknowledged, uint32_t next, uint64_t tick_ns);
+ * held_ns: for how long devices may hold answers back.  acknowledged, next: first packet that has not been
+ * acknowledged, or sent. */
+int cubic_sample(struct cubic *cubic, uint64_t now, uint64_t rtt_ns, uint64_t held_ns,
+		 uint32_t window, uint32_t threshold, uint32_t acknowledged, uint32_t next,
+		 uint64_t tick_ns);

@@ -1253,7 +1253,7 @@ static void transmit(struct packet_network *n, uint32_t number)
 
 	end->is_throttled = 0;
 	while (!n->error && tcp_next(m->tcp, n->now, &segment)) {
-		if (n->tcp.small_queues && end->waiting > tcp_most_waiting(m->tcp)) {
+		if (n->tcp.small_queues && end->waiting > tcp_most_waiting(m->tcp, &segment)) {
 			end->is_throttled = 1;
 			break;
 		}
@@ -1263,7 +1263,7 @@ static void transmit(struct packet_network *n, uint32_t number)
 		}
 		tcp_sent(m->tcp, n->now, &segment);
 	}
-	tcp_pause(m->tcp);
+	tcp_pause(m->tcp, n->now);
 	wake_at(n, number, SENDER, tcp_sender_deadline(m->tcp));
 }
 
@@ -1401,7 +1401,8 @@ static void receive_segment(struct packet_network *n, uint32_t host,
 			    const struct tcp_segment *segment)
 {
 	struct message *m = &n->messages[segment->flow];
-	struct tcp_segment answer;
+	struct tcp_segment answers[TCP_MOST_ANSWERS];
+	int n_answers;
 
 	if (host == m->src) {
 		take_acknowledgement(n, m, segment);
@@ -1411,8 +1412,9 @@ static void receive_segment(struct packet_network *n, uint32_t host,
 		return;
 	}
 	take_data(n, m, segment);
-	if (tcp_receive(m->tcp, n->now, segment, &answer))
-		emit_segment(n, segment->flow, RECEIVER, &answer);
+	n_answers = tcp_receive(m->tcp, n->now, segment, answers);
+	for (int i = 0; i < n_answers; i++)
+		emit_segment(n, segment->flow, RECEIVER, &answers[i]);
 	wake_at(n, segment->flow, RECEIVER, tcp_receiver_deadline(m->tcp));
 	end_messages(n, &m->ends[RECEIVER].next, tcp_delivered(m->tcp), NDP_DELIVERED);
 }

@@ -12,6 +12,7 @@
 #define INITIAL_RECEIVE_BYTES 65535
 #define DUPLICATES 3 /* packets that may overtake one before it is taken for lost */
 #define MOST_QUICK 16 /* acknowledgements at the beginning that are not delayed */
+#define MARK_QUICK 2 /* after a mark */
 #define DELAYED_ACK_NS 40000000ull
 #define LEAST_TIMEOUT_JIFFIES 2
 #define INFINITE_WINDOW 0x7fffffff
@@ -21,8 +22,17 @@
 #define MOST_BLOCKS 4 /* that a receiver remembers */
 #define MOST_OVERTAKEN 300 /* tcp_max_reordering */
 #define KEPT_RECOVERIES 16 /* for which a longer reordering window is kept, RFC 8985, section 6.2 */
-#define MEMORY_BYTES 960 /* that a packet takes beside its payload */
+#define MEMORY_BYTES 832 /* that a packet takes beside its payload, in a kernel without tunnels */
+#define RECEIVE_BUFFER_BYTES 131072 /* at first (tcp_rmem) */
+#define MOST_RECEIVE_BYTES (6u << 20)
+#define MOST_SEND_BYTES (4u << 20) /* tcp_wmem */
+#define HEADS_BYTES 524 /* of a packet and of the memory of its head, before they are rounded up */
+#define SOCKET_BUFFER_BYTES 256 /* struct sk_buff */
 #define MOST_WAITING_BYTES (4u << 20) /* tcp_limit_output_bytes */
+#define MOST_OFFLOADED_BYTES 65536 /* of one transmission to the device */
+#define WHEEL_BITS                                                                                 \
+	3 /* by which ticks of one level of the timer wheel are coarser than of the one below */
+#define WHEEL_TICKS 63 /* that the finest level reaches */
 
 enum { LISTED = 1, SACKED = 2, LOST = 4, AGAIN = 8, EVER_AGAIN = 16 };
 enum { OPEN, REDUCING, RECOVERY, LOSS };
@@ -41,8 +51,14 @@ struct sender {
 	struct packet *packets;
 	uint32_t first, last; /* of the list */
 	uint32_t acknowledged, next, limit;
-	uint32_t window, threshold, growth, most_out;
-	uint32_t sacked, lost, again, highest_sacked;
+	uint32_t written; /* by the program, as far as the send buffer lets it */
+	uint32_t room; /* window for which the send buffer is large enough */
+	uint32_t window, threshold, growth;
+	uint32_t most_out,
+		use_point; /* of the window in use, and where it ends (tcp_cwnd_validate) */
+	uint32_t sacked, lost, again;
+	uint32_t losses; /* ever */
+	uint32_t sacked_end; /* behind the highest of sacked packets */
 	uint32_t recovery_point, prior_window, recovered, recovery_sent;
 	uint32_t prior_threshold; /* 0 if an undo leaves window and threshold */
 	int64_t undo_retransmissions; /* not yet shown to be in vain; -1 before the first */
@@ -71,8 +87,16 @@ struct receiver {
 	uint8_t *received;
 	struct tcp_block blocks[MOST_BLOCKS];
 	uint32_t n_blocks, expected, window, unanswered, quick, echo, stamp_ms, last_answered;
+	uint32_t knows_ecn; /* a packet has arrived that may be marked */
+	uint32_t buffer,
+		early; /* packets that the buffer holds, and that wait in it for one before them */
+	uint32_t edge; /* of the window, which never goes back */
+	uint32_t measured_from,
+		measured; /* packets since the last measurement, and by it (buffer) */
 	uint32_t latest; /* number behind the highest that has arrived */
-	uint64_t deadline, late, spurious;
+	uint32_t round_end; /* where the window ended when a round trip began to be timed */
+	uint64_t round_at, round_ns; /* when it began, and the shortest one */
+	uint64_t deadline, in_order_at, measured_at, late, spurious;
 };
 
 /* What one acknowledgement has shown.  original: a packet has arrived that was never sent again, of those
@@ -106,12 +130,31 @@ static uint64_t tick_of(const struct tcp_flow *f, uint64_t now)
 	return now / f->parameters.jiffy_ns + 1;
 }
 
-/* Return the tick at which a timer of Linux that is set now for `after_ns` expires. */
+/* Return the tick at which a timer of Linux that is set now for `after_ns` expires: the next one of a level
+ * of its wheel, never early (calc_wheel_index).  Simulators of Reno's time have no wheel. */
 static uint64_t tick(const struct tcp_flow *f, uint64_t now, uint64_t after_ns)
 {
-	uint64_t jiffy = f->parameters.jiffy_ns;
+	uint64_t jiffy = f->parameters.jiffy_ns, ticks = (after_ns + jiffy - 1) / jiffy;
+	uint64_t expiry = now / jiffy + ticks;
+	uint32_t shift = 0;
 
-	return (now / jiffy + (after_ns + jiffy - 1) / jiffy) * jiffy;
+	if (is_reno(f))
+		return expiry * jiffy;
+	while (ticks >= (uint64_t)WHEEL_TICKS << shift)
+		shift += WHEEL_BITS;
+	return (((expiry >> shift) + 1) << shift) * jiffy;
+}
+
+/* Return how many of the next acknowledgements are not delayed, if at most `asked` are (tcp_incr_quickack). */
+static uint32_t quick_of(const struct receiver *r, uint32_t asked)
+{
+	return most(r->quick, least(asked, r->window < 2 ? 2 : r->window / 2));
+}
+
+/* Return the memory of a packet in a kernel, in bytes. */
+static uint32_t memory_of(const struct tcp_flow *f)
+{
+	return f->payload_bytes + MEMORY_BYTES;
 }
 
 struct tcp_flow *tcp_new(const struct tcp_parameters *parameters, uint32_t flow,
@@ -135,12 +178,16 @@ struct tcp_flow *tcp_new(const struct tcp_parameters *parameters, uint32_t flow,
 		.least_rtt = UINT64_MAX,
 		.reordering_steps = 1,
 		.overtaken = DUPLICATES,
+		.room = INITIAL_WINDOW,
 		.deadline = TCP_NEVER,
 		.alpha = ALPHA_ONE,
 	};
 	f->r.deadline = TCP_NEVER;
+	f->r.buffer = RECEIVE_BUFFER_BYTES / memory_of(f);
+	f->r.measured = INITIAL_WINDOW;
+	f->r.round_ns = TCP_NEVER;
 	f->r.window = INITIAL_RECEIVE_BYTES / f->payload_bytes;
-	f->r.quick = most(2, least(MOST_QUICK, f->r.window / 2));
+	f->r.quick = quick_of(&f->r, MOST_QUICK);
 	return f;
 }
 
@@ -262,12 +309,27 @@ static void grow_by_pace(struct sender *s, uint32_t pace, uint32_t acknowledged)
 	s->growth %= pace;
 }
 
+/* Note that a new packet was sent, or none for lack of window: whether the window limits the flow holds for
+ * as long as what was sent by then is out (tcp_cwnd_validate). */
+static void note_use(struct sender *s)
+{
+	uint32_t out = s->next - s->acknowledged;
+	int is_limited = in_flight(s) >= s->window;
+
+	if (s->acknowledged < s->use_point && !is_limited &&
+	    (s->window_limited || out <= s->most_out))
+		return;
+	s->window_limited = is_limited;
+	s->most_out = out;
+	s->use_point = s->next;
+}
+
 static void grow_window(struct tcp_flow *f, uint64_t now, uint32_t acknowledged)
 {
 	struct sender *s = &f->s;
 	uint32_t slow = s->window < s->threshold;
 
-	if (slow ? s->window >= 2 * s->most_out : !s->window_limited)
+	if (!s->window_limited && !(slow && s->window < 2 * s->most_out))
 		return;
 	if (slow) {
 		uint32_t larger = least((uint64_t)s->window + acknowledged, s->threshold);
@@ -364,12 +426,18 @@ static void set_timer(struct tcp_flow *f, uint64_t now, uint32_t timer, uint64_t
 	f->s.deadline = timer == TIMER_NONE ? TCP_NEVER : tick(f, now, after_ns);
 }
 
-/* Return for how long the timer of a retransmission would still run. */
+/* Return for how long the timer of a retransmission would still run, 0 if it is overdue. */
 static uint64_t left_of_timeout(const struct tcp_flow *f, uint64_t now)
 {
 	uint64_t due = f->s.packets[f->s.acknowledged].sent_at + retransmission_timeout(f);
 
-	return due > now ? due - now : 1;
+	return due > now ? due - now : 0;
+}
+
+/* Time out when the first packet is due. */
+static void resume_timer(struct tcp_flow *f, uint64_t now)
+{
+	set_timer(f, now, TIMER_RTO, most(1, left_of_timeout(f, now)));
 }
 
 static void set_retransmission_timer(struct tcp_flow *f, uint64_t now)
@@ -379,7 +447,7 @@ static void set_retransmission_timer(struct tcp_flow *f, uint64_t now)
 	if (f->s.next == f->s.acknowledged && f->s.connected)
 		set_timer(f, now, TIMER_NONE, 0);
 	else if (timer == TIMER_PROBE || timer == TIMER_REORDERING)
-		set_timer(f, now, TIMER_RTO, left_of_timeout(f, now));
+		resume_timer(f, now);
 	else
 		set_timer(f, now, TIMER_RTO, retransmission_timeout(f));
 }
@@ -460,6 +528,7 @@ static void set_timer_of_answer(struct tcp_flow *f, uint64_t now)
 static void set_timer_of_sending(struct tcp_flow *f, uint64_t now)
 {
 	struct sender *s = &f->s;
+	uint64_t left = left_of_timeout(f, now);
 
 	if (is_reno(f)) { /* it has no probes, and its timer runs on while packets are sent */
 		if (s->timer == TIMER_NONE)
@@ -468,7 +537,7 @@ static void set_timer_of_sending(struct tcp_flow *f, uint64_t now)
 	}
 	if (s->next - s->acknowledged == 1 || s->timer == TIMER_PROBE)
 		set_retransmission_timer(f, now);
-	set_probe_timer(f, now, left_of_timeout(f, now));
+	set_probe_timer(f, now, left ? left : TCP_NEVER);
 }
 
 /* Detection of losses by time. */
@@ -485,16 +554,22 @@ static int sent_after(uint64_t a_at, uint32_t a, uint64_t b_at, uint32_t b)
 	return a_at > b_at || (a_at == b_at && a > b);
 }
 
-/* Mark a packet lost, unless it has arrived: a probe may repeat one that has. */
+/* Mark a packet lost, unless it has arrived: a probe may repeat one that has.  If it was sent again and then
+ * taken for late, the repetition is still out (tcp_mark_skb_lost). */
 static void mark(struct sender *s, uint32_t sequence)
 {
 	struct packet *packet = &s->packets[sequence];
 
-	if (packet->flags & SACKED)
+	if (packet->flags & SACKED || (packet->flags & (LOST | AGAIN)) == LOST)
 		return;
-	s->again -= !!(packet->flags & AGAIN);
-	s->lost += !(packet->flags & LOST);
-	packet->flags = (packet->flags & ~AGAIN) | LOST;
+	s->losses++;
+	if (packet->flags & LOST) {
+		packet->flags &= ~AGAIN;
+		s->again--;
+	} else {
+		packet->flags |= LOST;
+		s->lost++;
+	}
 }
 
 /* Mark packets lost that were sent long enough before one that has arrived.  Return the time after
@@ -540,10 +615,10 @@ static int detect_losses(struct tcp_flow *f, uint64_t now)
 /* Note that packet `sequence` arrived behind later ones. */
 static void note_reordering(struct sender *s, uint32_t sequence)
 {
-	if (sequence >= s->highest_sacked)
+	if (sequence >= s->sacked_end)
 		return;
 	s->reordering_seen = 1;
-	s->overtaken = least(MOST_OVERTAKEN, most(s->overtaken, s->highest_sacked - sequence));
+	s->overtaken = least(MOST_OVERTAKEN, most(s->overtaken, s->sacked_end - sequence));
 }
 
 /* Note that packet `sequence` has arrived, by its acknowledgement or a block. */
@@ -603,21 +678,24 @@ static void sample_rtt(struct tcp_flow *f, uint64_t rtt, uint64_t latest)
 	}
 }
 
-/* Take a packet out of the counts of those in flight; return 1 if it had not arrived before. */
+/* Take a packet out of the counts of those in flight; return 1 if it had not arrived before.  One that was sent
+ * again and then taken for late counts on, until it is acknowledged or arrives twice (tcp_sacktag_one). */
 static int take_out(struct sender *s, uint32_t sequence, uint64_t now, int is_late)
 {
 	struct packet *p = &s->packets[sequence];
 
+	unlist(s, sequence);
 	if (p->flags & SACKED)
 		return 0;
 	if (!(p->flags & EVER_AGAIN))
 		note_reordering(s, sequence);
-	unlist(s, sequence);
-	s->lost -= !!(p->flags & LOST);
-	s->again -= !!(p->flags & AGAIN);
 	if (!is_late)
 		advance_rack(s, sequence, now);
-	p->flags &= ~(LOST | AGAIN);
+	if (p->flags & LOST) {
+		s->lost--;
+		s->again -= !!(p->flags & AGAIN);
+		p->flags &= ~(LOST | AGAIN);
+	}
 	return 1;
 }
 
@@ -644,7 +722,7 @@ static void apply_blocks(struct sender *s, uint64_t now, const struct tcp_segmen
 			s->packets[p].flags |= SACKED;
 			s->sacked++;
 			news->sacked++;
-			s->highest_sacked = most(s->highest_sacked, p);
+			s->sacked_end = most(s->sacked_end, p + 1);
 		}
 	news->delivered += news->sacked;
 }
@@ -661,6 +739,7 @@ static void apply_sequence(struct sender *s, uint64_t now, const struct tcp_segm
 		news->delivered +=
 			take_out(s, p, now, was_again && ack->stamp_ms < stamp(packet->sent_at));
 		s->sacked -= !!(packet->flags & SACKED);
+		s->again -= !!(packet->flags & AGAIN);
 		if (!(packet->flags & (EVER_AGAIN | SACKED))) {
 			news->original |= p < s->recovery_point;
 			news->latest_rtt = now - packet->sent_at;
@@ -670,6 +749,26 @@ static void apply_sequence(struct sender *s, uint64_t now, const struct tcp_segm
 		news->repaired |= was_again;
 	}
 	s->acknowledged = most(s->acknowledged, ack->sequence);
+}
+
+/* Return the bytes a second of tcp_update_pacing_rate(); 0 before a round trip is known. */
+static uint64_t pacing_rate(const struct tcp_flow *f)
+{
+	const struct sender *s = &f->s;
+	uint64_t out = most(s->window, s->next - s->acknowledged);
+	uint32_t percent = s->window < s->threshold / 2 ? 200 : 120;
+
+	if (!s->smoothed_rtt)
+		return 0;
+	return f->payload_bytes * out * percent * (SECOND_NS / 100) / s->smoothed_rtt;
+}
+
+/* Return for how long devices may hold acknowledgements back to handle them together (hystart_ack_delay). */
+static uint64_t held_ns(const struct tcp_flow *f)
+{
+	uint64_t rate = pacing_rate(f);
+
+	return rate ? least(MS_NS, 4 * MOST_OFFLOADED_BYTES * SECOND_NS / rate) : 0;
 }
 
 /* Estimate round trips, as tcp_ack_update_rtt(). */
@@ -692,7 +791,7 @@ static void estimate(struct tcp_flow *f, uint64_t now, const struct tcp_segment 
 		return;
 	s->backoff = 0;
 	sample_rtt(f, first, latest);
-	if (f->cubic && cubic_sample(f->cubic, now, latest, s->window, s->threshold,
+	if (f->cubic && cubic_sample(f->cubic, now, latest, held_ns(f), s->window, s->threshold,
 				     s->acknowledged, s->next, f->parameters.jiffy_ns))
 		s->threshold = s->window;
 }
@@ -720,6 +819,10 @@ static int note_repetition(struct tcp_flow *f, uint64_t now, const struct tcp_se
 	f->counters.spurious++;
 	if (sequence >= s->acknowledged && s->packets[sequence].flags & SACKED)
 		note_reordering(s, sequence);
+	if (sequence >= ack->sequence && s->packets[sequence].flags & AGAIN) {
+		s->packets[sequence].flags &= ~AGAIN;
+		s->again--;
+	}
 	if (s->reordering_seen && !is_of_probe && now - s->steps_raised_at > s->smoothed_rtt) {
 		s->reordering_steps = least(255, s->reordering_steps + 1);
 		s->steps_raised_at = now;
@@ -824,7 +927,7 @@ static void answer_timeout(struct tcp_flow *f, const struct tcp_segment *ack,
 	if (s->may_be_late && s->next > s->recovery_point) {
 		s->may_be_late = !news->sacked && (news->advanced || ack->repeated);
 	} else if (s->may_be_late && news->advanced && s->acknowledged < s->recovery_point) {
-		s->prefers_new = s->may_be_late = s->next < f->packets && s->next < s->limit;
+		s->prefers_new = s->may_be_late = s->next < s->written && s->next < s->limit;
 		return;
 	}
 	if (s->acknowledged >= s->recovery_point)
@@ -863,9 +966,13 @@ static int change_state(struct tcp_flow *f, uint64_t now, const struct tcp_segme
 	waits = detect_losses(f, now);
 	if (s->state == LOSS && s->again >= was_again)
 		return waits;
-	if (s->lost)
+	if (s->lost) {
 		start_recovery(f, ack->congested);
-	else if (ack->congested)
+		return waits;
+	}
+	if (!is_repaired(s))
+		s->retransmitted_ms = 0;
+	if (ack->congested)
 		slow_down(f);
 	return waits;
 }
@@ -875,6 +982,8 @@ void tcp_open(struct tcp_flow *f, uint64_t now, uint64_t rtt_ns)
 	f->s.connected = 1;
 	f->s.backoff = 0;
 	f->s.limit = f->r.window;
+	if (f->parameters.one_message) /* there is no handshake */
+		f->r.measured_at = now;
 	sample_rtt(f, rtt_ns, rtt_ns);
 	set_timer(f, now, TIMER_NONE, 0);
 }
@@ -926,10 +1035,25 @@ static void reno_answered(struct tcp_flow *f, uint64_t now, const struct tcp_seg
 		grow_window(f, now, 1); /* for each acknowledgement, whatever it covers */
 }
 
+/* Handle an acknowledgement that a later one has overtaken: its blocks alone count. */
+static void apply_overtaken(struct tcp_flow *f, uint64_t now, const struct tcp_segment *ack)
+{
+	struct tcp_segment blocks = *ack;
+	struct news news = { 0 };
+
+	if (!ack->n_blocks)
+		return;
+	if (ack->repeated)
+		note_repetition(f, now, ack);
+	apply_blocks(&f->s, now, ack, &news);
+	blocks.congested = 0;
+	change_state(f, now, &blocks, &news);
+}
+
 void tcp_answered(struct tcp_flow *f, uint64_t now, const struct tcp_segment *ack)
 {
 	struct sender *s = &f->s;
-	uint32_t lost = s->lost, was_out, repetitions, waits;
+	uint32_t losses = s->losses, was_out, repetitions, waits;
 	struct news news;
 
 	if (ack->kind == TCP_SYN_ACK) {
@@ -939,6 +1063,10 @@ void tcp_answered(struct tcp_flow *f, uint64_t now, const struct tcp_segment *ac
 	}
 	if (is_reno(f)) {
 		reno_answered(f, now, ack);
+		return;
+	}
+	if (ack->sequence < s->acknowledged) {
+		apply_overtaken(f, now, ack);
 		return;
 	}
 	was_out = s->next != s->acknowledged;
@@ -959,7 +1087,7 @@ void tcp_answered(struct tcp_flow *f, uint64_t now, const struct tcp_segment *ac
 	    (news.advanced || news.sacked_rtt > now - s->packets[s->acknowledged].sent_at))
 		set_timer_of_answer(f, now);
 	if (s->state == REDUCING || s->state == RECOVERY)
-		reduce(s, news.delivered, s->lost > lost, news.advanced);
+		reduce(s, news.delivered, s->losses > losses, news.advanced);
 	else if (news.advanced || (news.sacked && s->overtaken > DUPLICATES))
 		grow_window(f, now, news.delivered);
 }
@@ -972,8 +1100,54 @@ static struct tcp_segment data_of(const struct tcp_flow *f, uint64_t now, uint32
 		.flow = f->flow,
 		.sequence = sequence,
 		.stamp_ms = stamp(now),
+		.window = f->s.smoothed_rtt / 1000,
 		.kind = TCP_DATA,
+		.capable = f->parameters.ecn == TCP_DCTCP,
 	};
+}
+
+/* Fill in what marks mean for a new packet; those that are sent again are marked with DCTCP alone. */
+static void mark_new(const struct tcp_flow *f, struct tcp_segment *segment)
+{
+	segment->capable = f->parameters.ecn != TCP_NO_ECN;
+	segment->reduced = f->s.reduced;
+}
+
+/* Let the send buffer grow with a window that is not full (tcp_should_expand_sndbuf). */
+static void grow_send_buffer(struct sender *s)
+{
+	if (in_flight(s) < s->window)
+		s->room = most(s->room, most(s->window, s->overtaken + 1));
+}
+
+/* Return how many packets the send buffer holds (tcp_sndbuf_expand). */
+static uint32_t send_packets(const struct tcp_flow *f)
+{
+	uint64_t slot_bytes = 1;
+
+	while (slot_bytes < f->payload_bytes + HEADS_BYTES)
+		slot_bytes *= 2;
+	slot_bytes += SOCKET_BUFFER_BYTES;
+	return least(MOST_SEND_BYTES, 2 * f->s.room * slot_bytes) / memory_of(f);
+}
+
+/* Return 1 if there is a new packet to send.  The program writes when a third of the send buffer is free, until
+ * it is full (sk_stream_is_writeable). */
+static int has_new(struct tcp_flow *f)
+{
+	struct sender *s = &f->s;
+	uint32_t packets;
+
+	if (is_reno(f))
+		s->written = f->packets;
+	if (s->next < s->written || s->written == f->packets)
+		return s->next < s->written;
+	grow_send_buffer(s);
+	packets = send_packets(f);
+	if (3 * (s->written - s->acknowledged) > 2 * packets)
+		return 0;
+	s->written = least(f->packets, s->acknowledged + packets + 1);
+	return s->next < s->written;
 }
 
 int tcp_next(struct tcp_flow *f, uint64_t now, struct tcp_segment *segment)
@@ -985,9 +1159,10 @@ int tcp_next(struct tcp_flow *f, uint64_t now, struct tcp_segment *segment)
 		return s->timer == TIMER_NONE;
 	}
 	if (s->probe_due) { /* a tail loss probe goes beyond the window */
-		*segment = data_of(
-			f, now, s->next < f->packets && s->next < s->limit ? s->next : s->next - 1);
-		segment->capable = segment->sequence == s->next && f->parameters.ecn;
+		*segment =
+			data_of(f, now, has_new(f) && s->next < s->limit ? s->next : s->next - 1);
+		if (segment->sequence == s->next)
+			mark_new(f, segment);
 		return 1;
 	}
 	if (s->repair_due) { /* as does Reno's retransmission */
@@ -995,7 +1170,8 @@ int tcp_next(struct tcp_flow *f, uint64_t now, struct tcp_segment *segment)
 		return 1;
 	}
 	if (in_flight(s) >= s->window) {
-		s->window_limited = 1;
+		if (s->next < s->written)
+			note_use(s);
 		return 0;
 	}
 	if (s->lost > s->again && !s->prefers_new)
@@ -1004,11 +1180,10 @@ int tcp_next(struct tcp_flow *f, uint64_t now, struct tcp_segment *segment)
 				*segment = data_of(f, now, p);
 				return 1;
 			}
-	if (s->next == f->packets || s->next >= s->limit)
+	if (!has_new(f) || s->next >= s->limit)
 		return 0;
 	*segment = data_of(f, now, s->next);
-	segment->capable = f->parameters.ecn != TCP_NO_ECN;
-	segment->reduced = s->reduced;
+	mark_new(f, segment);
 	return 1;
 }
 
@@ -1016,7 +1191,7 @@ void tcp_sent(struct tcp_flow *f, uint64_t now, const struct tcp_segment *segmen
 {
 	struct sender *s = &f->s;
 	struct packet *p = s->packets + segment->sequence;
-	int is_probe = s->probe_due;
+	int is_probe = s->probe_due, is_new = segment->sequence == s->next;
 
 	if (segment->kind == TCP_SYN) {
 		s->syn_sent_at = now;
@@ -1033,12 +1208,13 @@ void tcp_sent(struct tcp_flow *f, uint64_t now, const struct tcp_segment *segmen
 		s->probe_again = segment->sequence < s->next;
 		f->counters.probes++;
 	}
-	if (segment->sequence == s->next) {
+	if (is_new) {
 		s->next++;
 		s->reduced = 0;
 		p->flags = 0;
 		list(s, segment->sequence, now);
-		s->most_out = most(s->most_out, s->next - s->acknowledged);
+		grow_send_buffer(s);
+		note_use(s);
 		if (!is_probe)
 			set_timer_of_sending(f, now);
 	} else {
@@ -1064,32 +1240,32 @@ void tcp_sent(struct tcp_flow *f, uint64_t now, const struct tcp_segment *segmen
 	}
 	if (is_probe)
 		set_retransmission_timer(f, now);
-	if (s->state == REDUCING || s->state == RECOVERY)
+	if ((s->state == REDUCING || s->state == RECOVERY) && (is_new || !is_probe))
 		s->recovery_sent++;
-	s->window_limited = in_flight(s) >= s->window;
 }
 
-void tcp_pause(struct tcp_flow *f)
+void tcp_pause(struct tcp_flow *f, uint64_t now)
 {
 	f->s.prefers_new = 0;
+	if (!f->s.probe_due)
+		return;
+	f->s.probe_due = 0; /* the host's queue had no room */
+	resume_timer(f, now);
 }
 
-/* As tcp_small_queue_check(): what the flow sends in a millisecond, by tcp_update_pacing_rate(), and at
- * least two packets. */
-uint32_t tcp_most_waiting(const struct tcp_flow *f)
+/* As tcp_small_queue_check(): what the flow sends in a millisecond, at least two packets, and twice that of
+ * those that are sent again.  Timers do not ask. */
+uint32_t tcp_most_waiting(const struct tcp_flow *f, const struct tcp_segment *segment)
 {
 	const struct sender *s = &f->s;
-	uint64_t memory = f->payload_bytes + MEMORY_BYTES, limit = MOST_WAITING_BYTES;
-	uint64_t out = most(s->window, s->next - s->acknowledged);
-	uint32_t percent = s->window < s->threshold / 2 ? 200 : 120;
+	uint64_t memory = memory_of(f), limit = MOST_WAITING_BYTES;
+	int is_again = segment->sequence < s->next && !is_reno(f);
 
-	if (s->smoothed_rtt) {
-		uint64_t rate =
-			f->payload_bytes * out * percent * (SECOND_NS / 100) / s->smoothed_rtt;
-
-		limit = least(limit, rate >> 10);
-	}
-	return (most(2 * memory, limit) - 1) / memory;
+	if (is_again && (s->repair_due || s->probe_due))
+		return NONE;
+	if (s->smoothed_rtt)
+		limit = least(limit, pacing_rate(f) >> 10);
+	return ((most(2 * memory, limit) << is_again) - 1) / memory;
 }
 
 void tcp_refused(struct tcp_flow *f, uint64_t now, const struct tcp_segment *segment)
@@ -1100,7 +1276,7 @@ void tcp_refused(struct tcp_flow *f, uint64_t now, const struct tcp_segment *seg
 	}
 	if (!is_reno(f))
 		slow_down(f);
-	f->s.probe_due = f->s.repair_due = 0;
+	f->s.repair_due = 0;
 	if (f->s.timer == TIMER_NONE)
 		set_timer(f, now, TIMER_RTO, retransmission_timeout(f));
 }
@@ -1116,7 +1292,15 @@ static void time_out(struct tcp_flow *f, uint64_t now)
 	if (s->backoff < MOST_BACKOFF)
 		s->backoff++;
 	s->sacked = is_reno(f) ? 0 : s->sacked;
-	s->duplicates = s->repair_due = 0;
+	s->duplicates = 0;
+	s->repair_due = !is_reno(f);
+	for (uint32_t p = s->acknowledged; p < s->next; p++) {
+		struct packet *packet = &s->packets[p];
+
+		if (p != s->acknowledged && packet->sent_at + s->rack_rtt > now && !is_reno(f))
+			continue; /* sent a moment ago */
+		mark(s, p);
+	}
 	/* not yet reduced for this loss; Reno reduces each time */
 	if (is_first || s->acknowledged >= s->recovery_point || is_reno(f)) {
 		s->prior_window = s->window;
@@ -1126,13 +1310,6 @@ static void time_out(struct tcp_flow *f, uint64_t now)
 	}
 	if (s->state == OPEN && s->sacked >= DUPLICATES)
 		s->overtaken = DUPLICATES;
-	for (uint32_t p = s->acknowledged; p < s->next; p++) {
-		struct packet *packet = &s->packets[p];
-
-		if (p != s->acknowledged && packet->sent_at + s->rack_rtt > now && !is_reno(f))
-			continue; /* sent a moment ago */
-		mark(s, p);
-	}
 	s->window = in_flight(s) + 1;
 	s->growth = 0;
 	s->recovery_point = s->next;
@@ -1148,12 +1325,12 @@ static void time_out(struct tcp_flow *f, uint64_t now)
 static void wait_no_longer(struct tcp_flow *f, uint64_t now)
 {
 	struct sender *s = &f->s;
-	uint32_t was_in_flight = in_flight(s), lost = s->lost;
+	uint32_t was_in_flight = in_flight(s), losses = s->losses;
 
 	mark_lost(s, now);
 	if (in_flight(s) != was_in_flight && s->state != RECOVERY) {
 		start_recovery(f, 0);
-		reduce(s, 1, s->lost > lost, 0);
+		reduce(s, 1, s->losses > losses, 0);
 	}
 	set_retransmission_timer(f, now);
 }
@@ -1171,7 +1348,7 @@ void tcp_expire(struct tcp_flow *f, uint64_t now)
 		s->backoff++;
 		f->counters.timeouts++;
 	} else if (timer == TIMER_PROBE && s->probe_point) { /* one at a time */
-		set_timer(f, now, TIMER_RTO, left_of_timeout(f, now));
+		resume_timer(f, now);
 	} else if (timer == TIMER_PROBE) {
 		s->probe_due = 1;
 	} else if (timer == TIMER_RTO) {
@@ -1214,13 +1391,15 @@ static void drop_blocks(struct receiver *r)
 static struct tcp_segment answer_of(struct tcp_flow *f)
 {
 	struct receiver *r = &f->r;
+	uint32_t free = r->buffer - least(r->buffer, r->early);
 	struct tcp_segment answer = { .flow = f->flow,
 				      .sequence = r->expected,
 				      .stamp_ms = r->stamp_ms,
-				      .window = r->window,
 				      .kind = TCP_ACK,
 				      .congested = r->echo };
 
+	r->edge = most(r->edge, r->expected + (is_reno(f) ? r->window : least(r->window, free)));
+	answer.window = r->edge - r->expected;
 	r->unanswered = 0;
 	r->deadline = TCP_NEVER;
 	r->last_answered = r->expected;
@@ -1242,70 +1421,144 @@ static void add_blocks(struct tcp_flow *f, struct tcp_segment *answer, uint32_t 
 		answer->blocks[answer->n_blocks++] = f->r.blocks[i];
 }
 
-/* Return 1 if the marks ask for an immediate acknowledgement. */
+/* Note the marks of a packet that is new; return 1 if they ask for an immediate acknowledgement. */
 static int note_marks(struct tcp_flow *f, const struct tcp_segment *data)
 {
 	struct receiver *r = &f->r;
 	uint32_t before = r->echo;
 
-	if (f->parameters.ecn == TCP_DCTCP) {
-		r->echo = data->marked;
-		return r->echo != before;
-	}
 	if (data->reduced)
 		r->echo = 0;
-	if (data->marked)
-		r->echo = 1;
-	return data->marked;
+	if (data->sequence < r->expected && !is_reno(f))
+		return data->reduced;
+	if (f->parameters.ecn == TCP_DCTCP) {
+		r->echo = data->marked;
+		return r->echo != before || data->reduced;
+	}
+	/* one that may not be marked was probably sent again */
+	if (data->capable ? data->marked && !r->echo : r->knows_ecn)
+		r->quick = quick_of(r, MARK_QUICK);
+	r->knows_ecn |= data->capable;
+	r->echo |= data->marked;
+	return data->reduced;
+}
+
+/* Return the round trip that the receiver reckons with: the shortest time of a window (tcp_rcv_rtt_measure), or
+ * that of the sender, in whole units of stamps, by which Linux' receiver learns it. */
+static uint64_t round_trip(struct receiver *r, uint64_t now, uint32_t sender_us)
+{
+	if (r->expected >= r->round_end) {
+		if (r->round_end)
+			r->round_ns = least(r->round_ns, now - r->round_at);
+		r->round_end = r->edge;
+		r->round_at = now;
+	}
+	return least(r->round_ns, most(MS_NS, 1000ull * sender_us));
+}
+
+/* Let the buffer grow with what arrives in a round trip, as tcp_rcv_space_adjust(). */
+static void grow_buffer(struct tcp_flow *f, uint64_t now, uint32_t sender_us)
+{
+	struct receiver *r = &f->r;
+	uint64_t arrived = r->expected - r->measured_from, larger;
+
+	if (now - r->measured_at < round_trip(r, now, sender_us))
+		return;
+	if (arrived > r->measured) {
+		larger = 2 * arrived + 16;
+		larger += 2 * (larger * (arrived - r->measured) / r->measured);
+		r->buffer = most(r->buffer, least(larger, MOST_RECEIVE_BYTES / memory_of(f)));
+		r->measured = arrived;
+	}
+	r->measured_from = r->expected;
+	r->measured_at = now;
+}
+
+/* Store a packet; return 1 if it has arrived before. */
+static int store(struct tcp_flow *f, uint64_t now, const struct tcp_segment *data)
+{
+	struct receiver *r = &f->r;
+	uint32_t sequence = data->sequence, was_expected = r->expected;
+
+	if (r->received[sequence]) {
+		if (sequence < was_expected)
+			r->quick = quick_of(r, MOST_QUICK);
+		return 1;
+	}
+	r->received[sequence] = 1;
+	if (is_reno(f) || r->window + r->early < r->buffer) /* tcp_grow_window() */
+		r->window += 2;
+	if (sequence != was_expected) {
+		insert_block(r, sequence);
+		r->early++;
+		return 0;
+	}
+	/* the sender's window was not restarted after a pause */
+	if (now - r->in_order_at > f->parameters.rto_min_ns)
+		r->quick = quick_of(r, MOST_QUICK);
+	r->in_order_at = now;
+	while (r->expected < f->packets && r->received[r->expected])
+		r->expected++;
+	r->early -= r->expected - was_expected - 1;
+	drop_blocks(r);
+	if (!is_reno(f))
+		grow_buffer(f, now, data->window);
+	return 0;
+}
+
+/* Return for how long an acknowledgement waits at most, less than a timeout (tcp_delack_max). */
+static uint64_t longest_delay_ns(const struct tcp_parameters *parameters)
+{
+	uint64_t jiffy = parameters->jiffy_ns;
+
+	return least(DELAYED_ACK_NS, most(parameters->rto_min_ns, 2 * jiffy) - jiffy);
 }
 
 int tcp_receive(struct tcp_flow *f, uint64_t now, const struct tcp_segment *data,
-		struct tcp_segment *answer)
+		struct tcp_segment answers[TCP_MOST_ANSWERS])
 {
 	struct receiver *r = &f->r;
-	uint32_t repeated = NONE, was_expected = r->expected, had_blocks = r->n_blocks;
-	int at_once;
+	uint32_t n_answers = 0, had_blocks = r->n_blocks, sequence = data->sequence;
+	int at_once, is_repeated;
 
 	if (data->kind == TCP_SYN) {
-		*answer = (struct tcp_segment){ .flow = f->flow,
-						.window = r->window,
-						.kind = TCP_SYN_ACK };
+		r->measured_at = now;
+		*answers = (struct tcp_segment){ .flow = f->flow,
+						 .window = r->window,
+						 .kind = TCP_SYN_ACK };
 		return 1;
 	}
-	r->late += data->sequence + 1 < r->latest;
-	r->latest = most(r->latest, data->sequence + 1);
+	r->late += sequence + 1 < r->latest;
+	r->latest = most(r->latest, sequence + 1);
 	/* out of the window, or PAWS (RFC 7323, section 5) */
-	if (!is_reno(f) && (data->sequence + 1 < r->last_answered ||
-			    data->stamp_ms + MOST_STAMP_AGE < r->stamp_ms)) {
-		*answer = answer_of(f);
-		add_blocks(f, answer, data->sequence < r->expected ? data->sequence : NONE);
+	if (!is_reno(f) &&
+	    (sequence + 1 < r->last_answered || data->stamp_ms + MOST_STAMP_AGE < r->stamp_ms)) {
+		*answers = answer_of(f);
+		add_blocks(f, answers, sequence < r->expected ? sequence : NONE);
+		if (sequence < r->expected)
+			r->quick = quick_of(r, MOST_QUICK);
 		return 1;
+	}
+	/* DCTCP: what waits for its acknowledgement had the other mark (RFC 8257, section 3.2) */
+	if (f->parameters.ecn == TCP_DCTCP && sequence >= r->expected && r->echo != data->marked &&
+	    r->deadline != TCP_NEVER) {
+		answers[n_answers] = answer_of(f);
+		add_blocks(f, &answers[n_answers++], NONE);
 	}
 	at_once = note_marks(f, data);
-	if (data->sequence <= r->last_answered && data->stamp_ms >= r->stamp_ms)
+	if (sequence <= r->last_answered && data->stamp_ms >= r->stamp_ms)
 		r->stamp_ms = data->stamp_ms;
-	if (r->received[data->sequence]) {
-		repeated = data->sequence;
-	} else {
-		r->received[data->sequence] = 1;
-		r->window += 2; /* the receive buffer grows with what arrives */
-		if (data->sequence != r->expected)
-			insert_block(r, data->sequence);
-		while (r->expected < f->packets && r->received[r->expected])
-			r->expected++;
-		if (r->expected > was_expected)
-			drop_blocks(r);
-	}
+	is_repeated = store(f, now, data);
 	r->unanswered++;
-	at_once |= repeated != NONE || had_blocks || r->n_blocks || r->quick || r->unanswered >= 2;
+	at_once |= is_repeated || had_blocks || r->n_blocks || r->quick || r->unanswered >= 2;
 	at_once |= is_reno(f) || (f->parameters.one_message && r->expected == f->packets);
 	if (!at_once) {
-		r->deadline = tick(f, now, DELAYED_ACK_NS);
-		return 0;
+		r->deadline = tick(f, now, longest_delay_ns(&f->parameters));
+		return n_answers;
 	}
-	*answer = answer_of(f);
-	add_blocks(f, answer, repeated);
-	return 1;
+	answers[n_answers] = answer_of(f);
+	add_blocks(f, &answers[n_answers], is_repeated ? sequence : NONE);
+	return n_answers + 1;
 }
 
 void tcp_delayed_answer(struct tcp_flow *f, struct tcp_segment *answer)

@@ -15,6 +15,7 @@
 
 #define TCP_HEADER 66 /* of a frame: Ethernet, IPv4, TCP with time stamps */
 #define TCP_SENT_BLOCKS 3 /* beside time stamps */
+#define TCP_MOST_ANSWERS 2 /* to one segment */
 #define TCP_NEVER UINT64_MAX
 
 enum { TCP_NO_ECN, TCP_CLASSIC_ECN, TCP_DCTCP };
@@ -42,7 +43,8 @@ struct tcp_block {
 
 /* sequence: number of the packet, or of the next one that is expected.  reduced: the window has
  * been reduced (CWR).  congested: echo of a mark (ECE).  capable: may be marked.  stamp_ms: time
- * stamp, or its echo.  window: packets that the receiver has room for behind `sequence`.
+ * stamp, or its echo.  window: packets that the receiver has room for behind `sequence`; of data, the
+ * sender's round trip in microseconds.
  * repeated: the first block has arrived before. */
 struct tcp_segment {
 	uint32_t flow, sequence, stamp_ms, window;
@@ -78,14 +80,14 @@ int tcp_next(struct tcp_flow *flow, uint64_t now, struct tcp_segment *segment);
 void tcp_sent(struct tcp_flow *flow, uint64_t now, const struct tcp_segment *segment);
 void tcp_refused(struct tcp_flow *flow, uint64_t now, const struct tcp_segment *segment);
 /* Note that nothing else is sent before something happens. */
-void tcp_pause(struct tcp_flow *flow);
+void tcp_pause(struct tcp_flow *flow, uint64_t now);
 
-/* Return with how many packets in the host's queue the flow still sends another (TCP small queues). */
-uint32_t tcp_most_waiting(const struct tcp_flow *flow);
+/* Return with how many packets in the host's queue the flow still sends `segment` (TCP small queues). */
+uint32_t tcp_most_waiting(const struct tcp_flow *flow, const struct tcp_segment *segment);
 
-/* Handle a segment at the receiver; 1 if *answer is to be sent. */
+/* Handle a segment at the receiver; return how many answers are to be sent. */
 int tcp_receive(struct tcp_flow *flow, uint64_t now, const struct tcp_segment *segment,
-		struct tcp_segment *answer);
+		struct tcp_segment answers[TCP_MOST_ANSWERS]);
 
 /* Handle a segment at the sender. */
 void tcp_answered(struct tcp_flow *flow, uint64_t now, const struct tcp_segment *segment);

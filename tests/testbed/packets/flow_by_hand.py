@@ -19,6 +19,7 @@ from itertools import chain
 from weft.testbed.packets.network import RENO, TcpCounters, TcpParameters
 
 DATA, ACK = 3, 4  # enum of tcp_machine.h
+MOST_ANSWERS = 2
 RTT_NS = 100_000
 NEVER = 2**64 - 1
 
@@ -65,7 +66,7 @@ class Flow:
         while self.library.tcp_next(self.flow, c_uint64(self.now), byref(segment)):
             self.library.tcp_sent(self.flow, c_uint64(self.now), byref(segment))
             yield segment
-        self.library.tcp_pause(self.flow)
+        self.library.tcp_pause(self.flow, c_uint64(self.now))
 
     def send(self) -> list[int]:
         """Return the packets that the sender sends now."""
@@ -98,12 +99,19 @@ class Flow:
         """Return the time stamp of a packet that is sent now."""
         return self.now // 10**6 + 1
 
-    def receive(self, sequence: int, stamp_ms: int = 0) -> Segment | None:
-        """Return the answer to a packet."""
-        data, answer = Segment(sequence=sequence, stamp_ms=stamp_ms, kind=DATA), Segment()
-        at = c_uint64(self.now)
-        is_answered = self.library.tcp_receive(self.flow, at, byref(data), byref(answer))
-        return answer if is_answered else None
+    def take(self, data: Segment) -> list[Segment]:
+        """Return the answers to a segment at the receiver."""
+        answers = (Segment * MOST_ANSWERS)()
+        now = c_uint64(self.now)
+        return list(answers)[: self.library.tcp_receive(self.flow, now, byref(data), answers)]
+
+    def receive(
+        self, sequence: int, stamp_ms: int = 0, *, capable: bool = True, marked: bool = False
+    ) -> Segment | None:
+        """Return the last answer to a packet."""
+        marks = {"capable": capable, "marked": marked}
+        answers = self.take(Segment(sequence=sequence, stamp_ms=stamp_ms, kind=DATA, **marks))
+        return answers[-1] if answers else None
 
     def expire(self) -> list[int]:
         """Let the sender's timer expire; return what is sent then."""

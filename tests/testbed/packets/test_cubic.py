@@ -39,6 +39,7 @@ class Window:
                 self.state,
                 c_uint64(self.now),
                 c_uint64(rtt_ns),
+                c_uint64(0),
                 *map(c_uint32, numbers),
                 c_uint64(TICK_NS),
             )

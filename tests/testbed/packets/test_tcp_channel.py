@@ -49,10 +49,10 @@ class Channel:
     def deliver(self) -> None:
         """Let the next segment arrive."""
         _, _, is_data, segment = heapq.heappop(self.travelling)
-        answer, now = Segment(), c_uint64(self.flow.now)
         if not is_data:
-            self.library.tcp_answered(self.flow.flow, now, byref(segment))
-        elif self.library.tcp_receive(self.flow.flow, now, byref(segment), byref(answer)):
+            self.library.tcp_answered(self.flow.flow, c_uint64(self.flow.now), byref(segment))
+            return
+        for answer in self.flow.take(segment):
             self.put(answer, is_data=False)
 
     def step(self) -> bool:

@@ -115,9 +115,9 @@ def timeout_ms(library: CDLL, *round_trips_ms: int) -> float:
 
 
 def test_a_timeout_comes_near_a_steady_round_trip(compiled: Path) -> None:
-    """At last it is the round trip and the least timeout; its variation goes down by quarters."""
+    """At last it is the round trip and the least timeout, in ticks of the kernel's timers."""
     library = CDLL(str(compiled))
-    assert timeout_ms(library, *200 * [10]) == pytest.approx(11, rel=0.01)
+    assert timeout_ms(library, *200 * [10]) == pytest.approx(11, rel=0.05)
     assert 15 < timeout_ms(library, *200 * [10], 30) < 40
 
 
