@@ -380,19 +380,19 @@ BY_LAYERS = ("layers", "gaps", "flowcut", "presto")
 BY_PATHS = ("ports", "letflow", "ugal", *BY_LAYERS)
 HEARD = ("ecmp", "fatpaths:trigger=cut,start=random")  # whose daemons find failures
 DIED: Where = {"failed_links": 2, "plb_rounds": 12}
-WORST_PAIRS: Where = {"failed_links": 0, "pattern": "worst"}
+WORST_PAIRS: Where = {
+    **{"topology": SMALL_FABRICS, "way": ("in-trees", *BY_PATHS)},
+    **{"failed_links": 0, "pattern": "worst"},
+}
 AFTER_FAILURES: Where = {"topology": SMALL_FABRICS, "way": ("in-trees", *BY_PATHS, *HEARD), **DIED}
 ON_LINUX: Sequence[Where] = (
     {},
     LINUX_TIMEOUT,
     AFTER_FAILURES,
     {"topology": JELLYFISH, "way": "prr", **DIED},
-    {"topology": SMALL_FABRICS, "way": ("ports", "ugal", "layers", "flowcut"), **WORST_PAIRS},
+    WORST_PAIRS,
 )
-SIMULATED: Sequence[Where] = (
-    AFTER_FAILURES,
-    {"topology": SMALL_FABRICS, "way": ("in-trees", *BY_PATHS), **WORST_PAIRS},
-)
+SIMULATED: Sequence[Where] = (AFTER_FAILURES, WORST_PAIRS)
 SWEEPS = (
     *(Sweep("flow_labels", where, 10) for where in ON_LINUX),
     *(Sweep("flow_labels", {"engine": "packet", **where}, 10) for where in SIMULATED),
