@@ -370,32 +370,32 @@ LINUX_TIMEOUT: Where = {
     **{"topology": "clos:n=4,r=4,m=4", "way": ("ports", "prr"), "failed_links": 2},
     **{"rto_min_us": 200_000, "after_s": 2.0},
 }
-JELLYFISH = "jellyfish:n=8,r=3,p=2,seed=1"
-SMALL_FABRICS = (
-    *("clos:n=4,r=4,m=4", "hyperx:l=2,s=3,p=2", "polarfly:q=3,p=2", "slimfly:q=3,p=2"),
-    JELLYFISH,
-)
+POLARFLY, SLIMFLY, JELLYFISH = "polarfly:q=3,p=2", "slimfly:q=3,p=2", "jellyfish:n=8,r=3,p=2,seed=1"
+SMALL_FABRICS = ("clos:n=4,r=4,m=4", "hyperx:l=2,s=3,p=2", POLARFLY, SLIMFLY, JELLYFISH)
 BY_CUTS = ("layers", "in-trees")
 BY_LAYERS = ("layers", "gaps", "flowcut", "presto")
 BY_PATHS = ("ports", "letflow", "ugal", *BY_LAYERS)
 HEARD = ("ecmp", "fatpaths:trigger=cut,start=random")  # whose daemons find failures
-DIED: Where = {"failed_links": 2, "plb_rounds": 12}
-WORST_PAIRS: Where = {
-    **{"topology": SMALL_FABRICS, "way": ("in-trees", *BY_PATHS)},
-    **{"failed_links": 0, "pattern": "worst"},
-}
-AFTER_FAILURES: Where = {"topology": SMALL_FABRICS, "way": ("in-trees", *BY_PATHS, *HEARD), **DIED}
+BY_LABELS = ("label", "prr", "plb")
+DIED: Where = {"failed_links": 2}
+WORST_PAIRS: Where = {"failed_links": 0, "pattern": WORST}
+ON_BOTH: Sequence[Where] = (
+    {"topology": SMALL_FABRICS, "way": ("in-trees", *BY_PATHS, *HEARD), **DIED},
+    {"topology": SMALL_FABRICS, "way": ("in-trees", *BY_PATHS), **WORST_PAIRS},
+)
 ON_LINUX: Sequence[Where] = (
     {},
     LINUX_TIMEOUT,
-    AFTER_FAILURES,
+    *ON_BOTH,
     {"topology": JELLYFISH, "way": "prr", **DIED},
-    WORST_PAIRS,
+    *(
+        {"topology": (POLARFLY, SLIMFLY), "way": BY_LABELS, **where}
+        for where in (DIED, WORST_PAIRS)
+    ),
 )
-SIMULATED: Sequence[Where] = (AFTER_FAILURES, WORST_PAIRS)
 SWEEPS = (
     *(Sweep("flow_labels", where, 10) for where in ON_LINUX),
-    *(Sweep("flow_labels", {"engine": "packet", **where}, 10) for where in SIMULATED),
+    *(Sweep("flow_labels", {"engine": "packet", **where}, 10) for where in ON_BOTH),
 )
 EXPERIMENT = Experiment(
     name="flow_labels",
