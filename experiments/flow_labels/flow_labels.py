@@ -370,8 +370,9 @@ LINUX_TIMEOUT: Where = {
     **{"topology": "clos:n=4,r=4,m=4", "way": ("ports", "prr"), "failed_links": 2},
     **{"rto_min_us": 200_000, "after_s": 2.0},
 }
-POLARFLY, SLIMFLY, JELLYFISH = "polarfly:q=3,p=2", "slimfly:q=3,p=2", "jellyfish:n=8,r=3,p=2,seed=1"
-SMALL_FABRICS = ("clos:n=4,r=4,m=4", "hyperx:l=2,s=3,p=2", POLARFLY, SLIMFLY, JELLYFISH)
+JELLYFISH = "jellyfish:n=8,r=3,p=2,seed=1"
+REGULAR = ("clos:n=4,r=4,m=4", "hyperx:l=2,s=3,p=2", "polarfly:q=3,p=2", "slimfly:q=3,p=2")
+SMALL_FABRICS = (*REGULAR, JELLYFISH)
 BY_CUTS = ("layers", "in-trees")
 BY_LAYERS = ("layers", "gaps", "flowcut", "presto")
 BY_PATHS = ("ports", "letflow", "ugal", *BY_LAYERS)
@@ -388,10 +389,7 @@ ON_LINUX: Sequence[Where] = (
     LINUX_TIMEOUT,
     *ON_BOTH,
     {"topology": JELLYFISH, "way": "prr", **DIED},
-    *(
-        {"topology": (POLARFLY, SLIMFLY), "way": BY_LABELS, **where}
-        for where in (DIED, WORST_PAIRS)
-    ),
+    *({"topology": REGULAR, "way": BY_LABELS, **where} for where in (DIED, WORST_PAIRS)),
 )
 SWEEPS = (
     *(Sweep("flow_labels", where, 10) for where in ON_LINUX),
