@@ -370,32 +370,30 @@ LINUX_TIMEOUT: Where = {
     **{"topology": "clos:n=4,r=4,m=4", "way": ("ports", "prr"), "failed_links": 2},
     **{"rto_min_us": 200_000, "after_s": 2.0},
 }
-JELLYFISH = "jellyfish:n=8,r=3,p=2,seed=1"
 SMALL_FABRICS = (
     *("clos:n=4,r=4,m=4", "hyperx:l=2,s=3,p=2", "polarfly:q=3,p=2", "slimfly:q=3,p=2"),
-    JELLYFISH,
+    "jellyfish:n=8,r=3,p=2,seed=1",
 )
 BY_CUTS = ("layers", "in-trees")
 BY_LAYERS = ("layers", "gaps", "flowcut", "presto")
 BY_PATHS = ("ports", "letflow", "ugal", *BY_LAYERS)
 HEARD = ("ecmp", "fatpaths:trigger=cut,start=random")  # whose daemons find failures
-DIED: Where = {"failed_links": 2, "plb_rounds": 12}
-WORST_PAIRS: Where = {"failed_links": 0, "pattern": "worst"}
-AFTER_FAILURES: Where = {"topology": SMALL_FABRICS, "way": ("in-trees", *BY_PATHS, *HEARD), **DIED}
+BY_LABELS = ("label", "prr", "plb")
+DIED: Where = {"topology": SMALL_FABRICS, "failed_links": 2}
+WORST_PAIRS: Where = {"topology": SMALL_FABRICS, "failed_links": 0, "pattern": WORST}
+ON_BOTH: Sequence[Where] = (
+    {"way": ("in-trees", *BY_PATHS, *HEARD), **DIED},
+    {"way": ("in-trees", *BY_PATHS), **WORST_PAIRS},
+)
 ON_LINUX: Sequence[Where] = (
     {},
     LINUX_TIMEOUT,
-    AFTER_FAILURES,
-    {"topology": JELLYFISH, "way": "prr", **DIED},
-    {"topology": SMALL_FABRICS, "way": ("ports", "ugal", "layers", "flowcut"), **WORST_PAIRS},
-)
-SIMULATED: Sequence[Where] = (
-    AFTER_FAILURES,
-    {"topology": SMALL_FABRICS, "way": ("in-trees", *BY_PATHS), **WORST_PAIRS},
+    *ON_BOTH,
+    *({"way": BY_LABELS, **where} for where in (DIED, WORST_PAIRS)),
 )
 SWEEPS = (
     *(Sweep("flow_labels", where, 10) for where in ON_LINUX),
-    *(Sweep("flow_labels", {"engine": "packet", **where}, 10) for where in SIMULATED),
+    *(Sweep("flow_labels", {"engine": "packet", **where}, 10) for where in ON_BOTH),
 )
 EXPERIMENT = Experiment(
     name="flow_labels",
