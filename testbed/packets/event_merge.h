@@ -13,7 +13,7 @@
 #define YOUNG (1ull << 56) /* of an event's number: a young one */
 #define MOST_SCHEDULED 24 /* bits of a young number for the place among what one event schedules */
 
-/* An event that has run.
+/* An event that has run, and has scheduled others.
  *
  * after_ns: since the span began.  before: how many events of the span its part had scheduled. */
 struct event_run {
@@ -21,14 +21,15 @@ struct event_run {
 	uint64_t order;
 };
 
-/* What a part has run in the span, and how many events it has scheduled.  An entry follows the last run.
+/* What a part has run in the span, and how many events it has scheduled.  Events that schedule nothing are
+ * only counted in `ran`: no number hangs on them.  An entry follows the last run.
  *
  * numbers: by run, of the first event that it has scheduled. */
 struct event_log {
 	struct event_run *runs;
 	uint64_t *numbers;
 	size_t count, most;
-	uint32_t scheduled;
+	uint32_t scheduled, ran;
 };
 
 static inline void free_log(struct event_log *log)
@@ -56,29 +57,39 @@ static inline int make_place(struct event_log *log)
 	return 0;
 }
 
-/* Note that an event begins to run, and number what it will schedule; return 0 or -ENOMEM. */
-static inline int begin_run(struct event_log *log, struct event_queue *q, const struct event *event,
-			    uint64_t begin_ns)
+/* Number what the event will schedule that begins to run. */
+static inline void begin_run(struct event_log *log, struct event_queue *q)
 {
+	log->ran++;
+	q->scheduled = YOUNG | (uint64_t)log->count << MOST_SCHEDULED;
+}
+
+/* Note an event that has run; return 0 or -ENOMEM. */
+static inline int end_run(struct event_log *log, const struct event_queue *q,
+			  const struct event *event, uint64_t begin_ns)
+{
+	uint32_t scheduled = q->scheduled & ((1u << MOST_SCHEDULED) - 1);
+
+	if (!scheduled)
+		return 0;
 	if (make_place(log))
 		return -ENOMEM;
-	log->runs[log->count] =
+	log->runs[log->count++] =
 		(struct event_run){ event->time - begin_ns, log->scheduled, event->order };
-	q->scheduled = YOUNG | (uint64_t)log->count++ << MOST_SCHEDULED;
+	log->scheduled += scheduled;
 	return 0;
 }
 
-static inline void end_run(struct event_log *log, const struct event_queue *q)
+/* Begin a span. */
+static inline void open_log(struct event_log *log)
 {
-	log->scheduled += q->scheduled & ((1u << MOST_SCHEDULED) - 1);
-	log->runs[log->count] = (struct event_run){ UINT32_MAX, log->scheduled, 0 };
+	log->count = log->scheduled = log->ran = 0;
 }
 
-/* Begin a span; the log has had a place. */
-static inline void begin_span(struct event_log *log)
+/* End a span; the log has had a place. */
+static inline void close_log(struct event_log *log)
 {
-	log->count = log->scheduled = 0;
-	log->runs[0] = (struct event_run){ UINT32_MAX, 0, 0 };
+	log->runs[log->count] = (struct event_run){ UINT32_MAX, log->scheduled, 0 };
 }
 
 static inline uint64_t number_of(uint64_t order)

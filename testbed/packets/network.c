@@ -2645,18 +2645,18 @@ static void run_span(struct packet_network *n, uint64_t begin_ns, uint64_t until
 {
 	int lane;
 
-	begin_span(&n->log);
+	open_log(&n->log);
 	n->events.heap = 1;
 	for (uint32_t to = 0; to < n->crew->n_parts; to++)
 		n->outboxes[to].room.count = 0;
 	while (!n->error && (lane = pop_event(&n->events, until_ns, &n->event)) >= 0) {
 		fetch_ahead(n, lane);
-		n->error = begin_run(&n->log, &n->events, &n->event, begin_ns);
-		if (n->error)
-			break;
+		begin_run(&n->log, &n->events);
 		run_event(n, &n->event);
-		end_run(&n->log, &n->events);
+		if (end_run(&n->log, &n->events, &n->event, begin_ns))
+			n->error = -ENOMEM;
 	}
+	close_log(&n->log);
 	n->events.heap = 0;
 }
 
@@ -2698,7 +2698,7 @@ static void end_span(struct packet_network *n)
 		if (p != n->number)
 			take_over(n, crew->parts[p]);
 	crew->next_ns[n->number] = n->events.next[earliest_source(&n->events)].time;
-	crew->ran[n->number] += n->log.count;
+	crew->ran[n->number] += n->log.ran;
 	crew->errors[n->number] = n->error;
 }
 
