@@ -15,8 +15,8 @@ from weft.experiments.report.network_drawing import BEND
 from weft.experiments.report.network_layout import DrawingLayout, layout
 from weft.experiments.runner import definition
 from weft.experiments.runner.results import Store
-from weft.testbed.network import scheme_change
 from weft.testbed.network.network import RunningNetwork
+from weft.testbed.plan import plane_selection
 from weft.testbed.plan.network_plan import NetworkPlan
 from weft.topologies.core.topology import Topology
 
@@ -77,7 +77,7 @@ def _xy(place: complex) -> list[float]:
 
 def schemes(plan: NetworkPlan, journal: dict[str, Any]) -> list[str]:
     """Return the schemes that this run's data plane can change to; none without a data plane."""
-    routing = scheme_change.routing(journal)
+    routing = plane_selection.daemons_scheme(journal)
     if routing == "none" or not registry.scheme(routing)[0].selection:
         return []
     if plan.link and plan.link.delay_us:
@@ -85,7 +85,7 @@ def schemes(plan: NetworkPlan, journal: dict[str, Any]) -> list[str]:
     names = []
     for name in registry.with_data_plane():
         with suppress(ValueError):
-            scheme_change.check(routing, name)
+            plane_selection.check_change(routing, name)
             if plan.link or not registry.rule(name).asks_queues:
                 names.append(name)
     current = journal["scheme"]
