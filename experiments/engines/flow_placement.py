@@ -95,6 +95,12 @@ def free_capacity(
 
 
 @allocates_nothing
+def drawn(pairs: Pairs, index: int, turn: int) -> int:
+    """Return the number that is drawn for flow `index` at the `turn`-th server of its path."""
+    return int(word(pairs.key, ALONG + index * MOST_DRAWS + turn) >> SHIFT_11)
+
+
+@allocates_nothing
 def set_up(
     rule: int,
     t: Array,
@@ -111,12 +117,12 @@ def set_up(
     length, turn, ports, n = 1, 0, len(t) + 1, t[0]
     while path[length - 1] != dst:
         server = path[length - 1]
-        free, free_link = free_capacity(rule, t, server, placement, down, state)
-        first = server - server % n  # of the channels from the switch, as tar.unreachable()
-        dead = down[(first + 1) * ports - 1 : (first + n) * ports : ports]
-        draw = int(word(pairs.key, ALONG + index * MOST_DRAWS + turn) >> SHIFT_11)
+        first = (server - server % n + 1) * ports - 1
+        dead = down[first : first + n * ports : ports]  # from the switch, as tar.unreachable()
+        draw = drawn(pairs, index, turn)
         turn += 1
-        site = Site(rule, t, placement.relay, server, free, free_link, dead, draw)
+        free = free_capacity(rule, t, server, placement, down, state)
+        site = Site(rule, t, placement.relay, server, *free, dead, draw)
         neighbour = next_hop(site, path, length, dst, marks)
         if neighbour == DROP:
             return 0
