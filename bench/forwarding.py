@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from bench.report import Line, arguments, in_turns, show, stay_on_one_processor
-from weft.daemons.transport.packets import TRIMMABLE
+from weft.daemons.transport.endpoint import TRIMMABLE
 from weft.testbed.data_plane.data_plane import DataPlane
 from weft.testbed.linux import netns, tc, tc_filters
 from weft.testbed.measure.kernel_counters import PortCounterReader

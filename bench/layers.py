@@ -22,8 +22,8 @@ from contextlib import ExitStack
 from bench.forwarding import Chains, arrived, hops_ns
 from bench.report import Line, arguments, show, stay_on_one_processor
 from weft.daemons.core import registry
-from weft.daemons.fatpaths.forwarding import in_layer, tagged
 from weft.daemons.fatpaths.scheme import Trigger
+from weft.daemons.routing.route_addresses import in_layer, tagged
 from weft.testbed.data_plane import layer_program
 from weft.testbed.linux import btf, libbpf, netns
 from weft.topologies.core.address import Prefix

@@ -16,7 +16,7 @@ from typing import Any
 
 from weft.daemons.core.message_formats import flat
 from weft.daemons.core.message_registry import FORMATS
-from weft.daemons.transport import packets
+from weft.daemons.transport import endpoint
 from weft.experiments.cli import cli
 from weft.experiments.cli.catalogue import catalogue, default_sweep, described
 from weft.experiments.report import pages as report_pages
@@ -204,7 +204,7 @@ def messages() -> Iterator[str]:
         widths = ", ".join(f"{path} {kind}" for path, kind in flat(message.parts).items())
         yield from (f"## {message.name}, type {message.kind}", "", f"`{widths}`", "")
         yield from fenced(inspect.getdoc(message.record) or "")
-    yield from ("## The purified transport", "", *fenced(inspect.getdoc(packets) or ""))
+    yield from ("## The purified transport", "", *fenced(inspect.getdoc(endpoint) or ""))
 
 
 def fenced(text: str) -> list[str]:

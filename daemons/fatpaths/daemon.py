@@ -19,9 +19,9 @@ from typing import Any
 from weft.daemons.control.hello import HelloOutcome, Neighbourhood
 from weft.daemons.control.link_state import Database
 from weft.daemons.core.actions import Action, Hop, SetRoute
-from weft.daemons.fatpaths.forwarding import tagged
 from weft.daemons.fatpaths.live_layers import LayerTables, Live
 from weft.daemons.routing import shortest
+from weft.daemons.routing.route_addresses import tagged
 from weft.daemons.shortest_paths.scheme import Bfs, NextNodes
 from weft.topologies.core.address import Prefix
 

@@ -41,8 +41,8 @@ from weft.daemons.core.scheme import (
     for_switches,
 )
 from weft.daemons.fatpaths.daemon import Layered
-from weft.daemons.fatpaths.forwarding import MOST_LAYERS
 from weft.daemons.fatpaths.live_layers import LayerTables, packed
+from weft.daemons.routing.route_addresses import MOST_LAYERS
 from weft.topologies.core.family import IntegerParameter
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Addresses whose first octet carries routing state: PR's proxy, DFR's state, TAR's next hop.
+"""Addresses whose first octet carries routing state: proxy, DFR's state, TAR's next hop, layer.
 
 A server has its address 10.x.y.z, and one more for each other first octet in use, from 64 to 191
 without the loopback's 127.  The other three octets are always the same.
@@ -15,6 +15,12 @@ Servers forward such an address by prefixes alone.  For copy c of level h, a ser
 
 and a server within c uses DR.  The path is CCRDN's route of order 3 (definition 5.1).  Ours: the
 paper leaves open how packets of a flow stay on the chosen path.
+
+FatPaths deploys layers by partitioning the address space (section V-D).  In layer l the server with
+10 is at 64 + l, so that the tag takes no bytes and every router needs no more than a longest-prefix
+match.  Layer 63 would be 127, so there are 63 layers, 0 .. 62.  The address with 10 is in no layer
+and takes any shortest path, as under ecmp.  A switch has, for each layer, a route to each router
+with hosts, which is one prefix, and one to each host of its own.
 """
 
 from __future__ import annotations
@@ -28,6 +34,7 @@ LABEL = 0xFFFFFF  # mask of the octets that all addresses of a server share
 FIRST, LOOPBACK, LAST = 64, 127, 191
 COUNT = LAST - FIRST  # number of first octets
 BELOW_LOOPBACK = LOOPBACK - FIRST  # number of those below 127: number i is FIRST + i
+MOST_LAYERS = BELOW_LOOPBACK
 
 
 def first_octet(number: int) -> int:
@@ -144,3 +151,18 @@ def prefix_routes(network: Ccrdn, server: int) -> list[tuple[Prefix, Hop]]:
             whole = network.layout.prefix(label[: network.k - level])
             routes.append((prefix(whole, p), _hop_to_copy(network, server, level, copy)))
     return routes
+
+
+def in_layer(address: int, layer: int) -> int:
+    """Return the address in layer `layer`, 0 .. 62, of the server with the address `address`.
+
+    ValueError for any other layer.
+    """
+    if not 0 <= layer < MOST_LAYERS:
+        raise ValueError(f"layered routing: there are layers 0 .. {MOST_LAYERS - 1}, got {layer}")
+    return with_octet(address, first_octet(layer))
+
+
+def tagged(prefix: Prefix, layer: int) -> Prefix:
+    """Return `prefix`, of servers, in layer `layer`."""
+    return Prefix(in_layer(prefix.network, layer), prefix.length)

@@ -308,9 +308,8 @@ class TarRouting(LiveRoutes):
         ports = {hop.port for hop in self._live_hops}
         free = self._states.available(probe.flow, ports, now)
         draw = tar.draw_at(self.node, tar.flow_hash(*probe.flow), probe.attempt)
-        return tar.next_hop(
-            rule, t, relay, path, len(path), destination, marks, *free, self._dead, draw
-        )
+        site = tar.Site(rule, t, relay, path[-1], *free, self._dead, draw)
+        return tar.next_hop(site, path, len(path), destination, marks)
 
     def _send_answer(self, probe: FlowProbe, verdict: int) -> list[Action]:
         """Send an answer from here to the server before this one; none at the source."""

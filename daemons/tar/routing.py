@@ -38,6 +38,7 @@ The same source runs interpreted, on lists, and compiled, on arrays.
 from __future__ import annotations
 
 from collections.abc import MutableSequence, Sequence
+from typing import NamedTuple
 
 from weft.daemons.core.mixing import mixed
 from weft.daemons.routing.dr import next_hop as dr_next_hop
@@ -108,38 +109,52 @@ def remaining(rule: int, t: Sequence[int], cur: int, dst: int, marks: Sequence[i
     return hops
 
 
-def reachable(cur: int, to: int, n: int, free_level_0: int, dead: Sequence[int]) -> bool:
-    """Return True if `to`, at the switch of `cur`, is `cur` or reachable by the switch.
+class Site(NamedTuple):
+    """A server that decides on a probe, and what it knows.
 
-    Arguments as in next_hop().
+    rule: connection rule of the network.
+    t: servers of a sub-network of each level.
+    relay: reading of the paper, see above.
+    server: the last of the path.
+    free_level_0: bandwidth available on its level-0 link, in any unit; 0 if dead.
+    free_link: the same of its other link.
+    dead: 1 for each server that is not reachable by the switch, by position at the switch; empty
+        if all are.
+    draw: any number, drawn for this server and this probe.
     """
-    return to == cur or (free_level_0 > 0 and not (len(dead) and dead[to % n]))
+
+    rule: int
+    t: Sequence[int]
+    relay: int
+    server: int
+    free_level_0: int
+    free_link: int
+    dead: Sequence[int]
+    draw: int
 
 
-def mate(
-    rule: int,
-    t: Sequence[int],
-    cur: int,
-    leaving: int,
-    level: int,
-    free_level_0: int,
-    dead: Sequence[int],
-    draw: int,
-) -> int:
-    """Return a drawn server of the switch of `cur` to take the place of `leaving`, or NO_RELAY.
+def reachable(site: Site, to: int) -> bool:
+    """Return True if `to`, at the switch of the site, is its server or reachable by the switch."""
+    if to == site.server:
+        return True
+    return site.free_level_0 > 0 and not (len(site.dead) and site.dead[to % site.t[0]])
 
-    It has a level-`level` link, unless `level` is 0.  Other arguments as in next_hop().
+
+def mate(site: Site, leaving: int, level: int) -> int:
+    """Return a drawn server of the site's switch to take the place of `leaving`, or NO_RELAY.
+
+    It has a level-`level` link, unless `level` is 0.
     """
-    n = t[0]
-    first = cur - cur % n
+    n = site.t[0]
+    first = site.server - site.server % n
     count = 0
     for _ in range(2):  # count the candidates, then draw one
-        index = draw % count if count else -1
+        index = site.draw % count if count else -1
         count = 0
         for server in range(first, first + n):
-            if server == leaving or not reachable(cur, server, n, free_level_0, dead):
+            if server == leaving or not reachable(site, server):
                 continue
-            if level == 0 or peer(rule, t, server, level) >= 0:
+            if level == 0 or peer(site.rule, site.t, server, level) >= 0:
                 if count == index:
                     return server
                 count += 1
@@ -164,57 +179,39 @@ def third_subnetwork(rule: int, t: Sequence[int], server: int, level: int, draw:
     return base + c * sub + gateway(rule, t, level, c, i)
 
 
-def waypoint(
-    rule: int,
-    t: Sequence[int],
-    relay: int,
-    cur: int,
-    leaving: int,
-    level: int,
-    free_level_0: int,
-    dead: Sequence[int],
-    draw: int,
-) -> int:
-    """Return the next target of a flow that bypasses a link of `leaving`, or NO_RELAY.
-
-    Arguments as in next_hop().
+def waypoint(site: Site, leaving: int, level: int) -> int:
+    """Return the next target of a flow that bypasses the level-`level` link of `leaving`.
 
     With ANY, it is s' itself; otherwise the server by which the flow enters a third sub-network.
+    NO_RELAY if there is none.
     """
-    if relay == SUBNETWORK:
-        return third_subnetwork(rule, t, leaving, level, draw)
-    server = mate(rule, t, cur, leaving, 0 if relay == ANY else level, free_level_0, dead, draw)
-    return server if relay == ANY or server < 0 else peer(rule, t, server, level)
+    if site.relay == SUBNETWORK:
+        return third_subnetwork(site.rule, site.t, leaving, level, site.draw)
+    server = mate(site, leaving, 0 if site.relay == ANY else level)
+    return server if site.relay == ANY or server < 0 else peer(site.rule, site.t, server, level)
 
 
 def bypass(
-    rule: int,
-    t: Sequence[int],
-    relay: int,
+    site: Site,
     path: Sequence[int],
     before: int,
     dst: int,
     marks: MutableSequence[int],
-    cur: int,
     leaving: int,
     level: int,
-    free_level_0: int,
-    dead: Sequence[int],
-    draw: int,
 ) -> bool:
     """Mark a bypass of the level-`level` link of `leaving`; return False if there is none.
 
     The path goes on from its position `before`.  Other arguments as in next_hop().
     """
-    if marks[level] != NOT_BYPASSED:
+    if marks[level] != NOT_BYPASSED:  # once in an X(level)
         return False
-    target = waypoint(rule, t, relay, cur, leaving, level, free_level_0, dead, draw)
+    target = waypoint(site, leaving, level)
     if target < 0:
         return False
     marks[level] = target
-    if before + remaining(rule, t, path[before], dst, marks) > most_hops(
-        common_level(t, path[0], dst)
-    ):
+    most = most_hops(common_level(site.t, path[0], dst))
+    if before + remaining(site.rule, site.t, path[before], dst, marks) > most:
         marks[level] = NOT_BYPASSED
         return False
     return True
@@ -231,66 +228,47 @@ def link_level(rule: int, t: Sequence[int], server: int, target: int) -> int:
 
 
 def next_hop(
-    rule: int,
-    t: Sequence[int],
-    relay: int,
-    path: Sequence[int],
-    length: int,
-    dst: int,
-    marks: MutableSequence[int],
-    free_level_0: int,
-    free_link: int,
-    dead: Sequence[int],
-    draw: int,
+    site: Site, path: Sequence[int], length: int, dst: int, marks: MutableSequence[int]
 ) -> int:
     """Return the neighbour to which a probe goes from the last of `length` servers of `path`.
 
     Updates `marks`.
 
     Args:
-        rule: connection rule of the network.
-        t: servers of a sub-network of each level.
-        relay: reading of the paper, see above.
+        site: the last server.
         path: servers of the path, with room for more.
         length: number of servers on the path.
         dst: destination.
         marks: the probe's mark for each level.
-        free_level_0: bandwidth available on this server's level-0 link, in any unit; 0 if dead.
-        free_link: the same of its other link.
-        dead: 1 for each server that is not reachable by the switch, by position at the switch;
-            empty if all are.
-        draw: any number, drawn for this server and this probe.
 
     Returns:
         The neighbour.  DROP: the probe can go no further.  BACK: this server bypasses its link and
         leaves the path; the server before it, at the same switch, decides next.
     """
-    cur = path[length - 1]
+    rule, t, cur = site.rule, site.t, site.server
     while True:
         target = towards(marks, cur, dst)
         server = dr_next_hop(rule, t, cur, target)
         link = common_level(t, cur, server)
         leaving, level, before = cur, link, length - 1
         if link:
-            if free_level_0 <= free_link:
+            if site.free_level_0 <= site.free_link:
                 break
             before -= came_by_switch(t, path, length)
-        elif reachable(cur, server, t[0], free_level_0, dead):
+        elif reachable(site, server):
             return server
         elif server == target:
             return DROP
         else:
             leaving = server
             level = link_level(rule, t, server, target)
-        if not bypass(
-            rule, t, relay, path, before, dst, marks, cur, leaving, level, free_level_0, dead, draw
-        ):
+        if not bypass(site, path, before, dst, marks, leaving, level):
             break
         if before < length - 1:
             return BACK
     for level in range(1, link):
         marks[level] = NOT_BYPASSED
-    return server if link and free_link > 0 else DROP
+    return server if link and site.free_link > 0 else DROP
 
 
 def flow_hash(*parts: int) -> int:
@@ -313,7 +291,7 @@ def draw_at(server: int, flow: int, attempt: int) -> int:
 
 
 def unreachable(t: Sequence[int], down: Sequence[int], server: int) -> Sequence[int]:
-    """Return `dead` of next_hop() at `server`, from all dead channels (routing/shortest.py).
+    """Return `dead` of a Site at `server`, from all dead channels (routing/shortest.py).
 
     Empty if `down` is.
     """
@@ -361,7 +339,8 @@ def route(
         cur = path[length - 1]
         free, free_link = free_links(rule, t, down, cur)
         dead, draw = unreachable(t, down, cur), draw_at(cur, flow, attempt)
-        server = next_hop(rule, t, relay, path, length, dst, marks, free, free_link, dead, draw)
+        site = Site(rule, t, relay, cur, free, free_link, dead, draw)
+        server = next_hop(site, path, length, dst, marks)
         if server == DROP:
             return path[:length], False
         length = length - 1 if server == BACK else extend(path, length, server)

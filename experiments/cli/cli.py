@@ -22,8 +22,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn, TextIO
 
-from weft.experiments.runner.failures import interrupt_behind
-from weft.testbed.linux.process import STOPS
+from weft.testbed.linux.process import STOPS, interrupt_behind
 from weft.topologies.core.grammar import printable, quoted, unknown
 
 DESCRIPTION = "Data-center routing on a real Linux kernel."

@@ -23,8 +23,7 @@ from weft.experiments.cli.virtual_up import check_costs
 from weft.experiments.runner import definition
 from weft.experiments.runner.console import Bar, cell, duration, notice, say, show, show_one
 from weft.experiments.runner.definition import Entry, Experiment, Row, Run, RunPlan
-from weft.experiments.runner.failures import RunFailure
-from weft.experiments.runner.results import Store
+from weft.experiments.runner.results import RunFailure, Store
 from weft.experiments.runner.sweep import Swept, estimates, remaining, sweep, timed, total_s
 
 if TYPE_CHECKING:

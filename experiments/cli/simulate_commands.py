@@ -35,6 +35,7 @@ from weft.topologies.core.topology import limited
 if TYPE_CHECKING:
     from weft.testbed.labs.lab_file import Lab
     from weft.testbed.packets.simulation import Fault, PacketFlows, SimulatedFlows
+    from weft.topologies.core.link import LinkSpec
 
 # as simulation.LINK, whose module takes long to import
 LINK = {"rate": "10gbit", "queue": 100, "delay": "1us"}
@@ -210,13 +211,18 @@ def _check(arguments: Namespace) -> None:
         say(f"weft: {arguments.threads} threads wait for each other on {cores} processor{s}")
 
 
-def _network(lab: Lab) -> dict[str, Any]:
-    """Return topology and links of `lab`, JSON-able."""
+def _link(lab: Lab) -> LinkSpec:
+    """Return the links of `lab`; those of simulations if it has none."""
     from weft.testbed.packets import simulation
 
+    return lab.link or simulation.LINK
+
+
+def _network(lab: Lab) -> dict[str, Any]:
+    """Return topology and links of `lab`, JSON-able."""
     return {
         "topology": lab.topology.spec,
-        "link": asdict(lab.link or simulation.LINK),
+        "link": asdict(_link(lab)),
         "host_link": lab.host_link and asdict(lab.host_link),
         "own_links": len(lab.own_links),
     }
@@ -225,9 +231,8 @@ def _network(lab: Lab) -> dict[str, Any]:
 def _written(lab: Lab) -> str:
     """Return topology and links of `lab` in a line."""
     from weft.testbed.labs.lab_file import link_keys
-    from weft.testbed.packets import simulation
 
-    link = lab.link or simulation.LINK
+    link = _link(lab)
     keys = {**link_keys(link), "mtu": link.mtu_bytes}
     if lab.host_link:
         keys["host rate"] = link_keys(lab.host_link)["rate"]
@@ -246,7 +251,7 @@ def _simulated(lab: Lab, scheme: str, arguments: Namespace) -> SimulatedFlows:
             scheme,
             _flows(lab, arguments),
             transport=arguments.transport,
-            link=lab.link or simulation.LINK,
+            link=_link(lab),
             host_link=lab.host_link,
             own_links=lab.own_links,
             seed=arguments.seed,

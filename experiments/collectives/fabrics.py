@@ -326,15 +326,20 @@ def flows_of(run: Run, pattern: SentPairs) -> PacketFlows:
     return PacketFlows(start_s, *pattern.ends(chosen), sizes.draw(rng, len(chosen)))
 
 
-def simulation(run: Run, topology: Topology, flows: PacketFlows) -> Simulation:
-    """Return the simulation of `flows` on the links and under the scheme of `run`."""
-    link = LinkSpec(
-        rate_bps=replays.frame_cost(run).rate_bps // topology.planes,
+def link_of(run: Run, topology: Topology, host_bps: int) -> LinkSpec:
+    """Return a link of `run`, on several planes with its part of the rate of a host."""
+    return LinkSpec(
+        rate_bps=host_bps // topology.planes,
         delay_us=run.integer("delay_us"),
         queue_packets=run.integer("queue_packets"),
         header_packets=run.integer("header_packets"),
         mtu_bytes=run.integer("frame_bytes") - ETHERNET_BYTES,
     )
+
+
+def simulation(run: Run, topology: Topology, flows: PacketFlows) -> Simulation:
+    """Return the simulation of `flows` on the links and under the scheme of `run`."""
+    link = link_of(run, topology, replays.frame_cost(run).rate_bps)
     return Simulation(
         topology,
         replays.scheme_of(run),

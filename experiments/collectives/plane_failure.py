@@ -30,7 +30,7 @@ from weft.experiments.runner.rows import grouped
 from weft.testbed.packets.forwarding import check_forwarding
 from weft.testbed.packets.simulation import Fault, PacketFlows, SimulatedFlows, Simulation
 from weft.testbed.packets.switching import Switching
-from weft.topologies.core.link import ETHERNET_BYTES, LinkSpec, Mbps
+from weft.topologies.core.link import LinkSpec, Mbps
 from weft.topologies.core.topology import Topology
 from weft.topologies.tiered import planes
 
@@ -76,13 +76,7 @@ def flows_of(run: Run, topology: Topology) -> PacketFlows:
 
 def link_of(run: Run, topology: Topology) -> LinkSpec:
     """Return a link, which has the host's rate, or on several planes its part of it."""
-    return LinkSpec(
-        rate_bps=run.integer("host_mbps") * Mbps // topology.planes,
-        delay_us=run.integer("delay_us"),
-        queue_packets=run.integer("queue_packets"),
-        header_packets=run.integer("header_packets"),
-        mtu_bytes=run.integer("frame_bytes") - ETHERNET_BYTES,
-    )
+    return fabrics.link_of(run, topology, run.integer("host_mbps") * Mbps)
 
 
 def failed_links(topology: Topology) -> Sequence[int]:

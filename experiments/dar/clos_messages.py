@@ -148,8 +148,7 @@ def watch_moves(
 
 def moves_of_leaves(fabric: FabricRun) -> list[int]:
     """Return the moves and swaps of each leaf since its daemon began."""
-    leaves = clos_run.statuses(fabric)[: sizes(fabric.topology)[1]]
-    return [status["moves"] + status["swaps"] for status in leaves]
+    return clos_run.moves_of(clos_run.statuses(fabric)[: sizes(fabric.topology)[1]])
 
 
 def control(fabric: FabricRun, scheme: str, end: threading.Event) -> None:

@@ -339,6 +339,11 @@ def statuses(fabric: FabricRun) -> list[dict[str, Any]]:
     return protocols
 
 
+def moves_of(statuses: Iterable[Mapping[str, Any]]) -> list[int]:
+    """Return how often each daemon has moved a flow."""
+    return [status["moves"] + status["swaps"] for status in statuses]
+
+
 def counted(fabric: FabricRun) -> dict[str, int]:
     """Return the sums of the counters of DAR's daemons; empty if there are none."""
     return together(statuses(fabric))

@@ -51,6 +51,7 @@ from weft.experiments.runner.definition import Experiment, Result, Row, Run
 from weft.experiments.runner.parameters import Integer, Spec, Word
 from weft.testbed.linux import clock
 from weft.testbed.network.network import RunningNetwork
+from weft.testbed.traffic.flows import FlowResults
 from weft.topologies import build
 from weft.topologies.core.topology import Topology
 
@@ -100,17 +101,22 @@ def on_kernel(run: Run) -> Result:
     done = clos_messages.carry_out(plan)
     table = done.observed.flows
     received = clos_messages.received_bytes(table, done.topology.servers)
-    bits_of_host = table.measured_s * plan.host_link.rate_bps * kernel_run.PAYLOAD_FRACTION
+    bits = bits_of_host(plan, table)
     return done.result(
         {
             "p": flows_of_link(run),
-            "goodput_fraction": 8 * mean(received) / bits_of_host,
-            "slowest_fraction": 8 * min(received) / bits_of_host,
+            "goodput_fraction": 8 * mean(received) / bits,
+            "slowest_fraction": 8 * min(received) / bits,
             **kernel_run.order_figures(done.observed),
             **placement(done, endless=run.text("traffic") == ENDLESS),
             **moves(done.counted, done.late, len(table.results)),
         }
     )
+
+
+def bits_of_host(plan: ClosPlan, table: FlowResults) -> float:
+    """Return the bits of payload that the link of a host can carry in the time that counts."""
+    return table.measured_s * plan.host_link.rate_bps * kernel_run.PAYLOAD_FRACTION
 
 
 def kernel_plan(run: Run) -> ClosPlan:
@@ -276,8 +282,8 @@ def measure_failure(run: Run) -> Result:
     )
     done = clos_messages.carry_out(plan, partial(watch, run))
     table = done.observed.flows
-    bits_of_host = table.measured_s * plan.host_link.rate_bps * kernel_run.PAYLOAD_FRACTION
-    goodputs = [8 * flow.received_bytes / bits_of_host for flow in table.results]
+    bits = bits_of_host(plan, table)
+    goodputs = [8 * flow.received_bytes / bits for flow in table.results]
     return done.result(
         {
             **done.watched,

@@ -18,7 +18,6 @@ sent.  Times are those of packets of the parameters.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -122,14 +121,9 @@ def by_daemons(run: Run) -> SettlingMoves:
             flows.begin(src, dst, number)
         for _ in range(length):
             simulator.run_for(slot_s)
-            totals.append(moves_of(map(simulator.status, leaves)))
+            totals.append(clos_run.moves_of(map(simulator.status, leaves)))
     moves, began = np.diff(np.transpose(totals)), np.arange(count) * length
     return by_time(moves, 1, began, slots_of_10_us(run))
-
-
-def moves_of(statuses: Iterable[Mapping[str, Any]]) -> list[int]:
-    """Return how often each daemon has moved a flow."""
-    return [status["moves"] + status["swaps"] for status in statuses]
 
 
 def by_time(
@@ -159,7 +153,7 @@ def on_packets(run: Run) -> SettlingMoves:
     leaves, totals = size(run.text("topology"))[1], []
 
     def look() -> None:
-        totals.append(moves_of(beside.statuses()[:leaves]))
+        totals.append(clos_run.moves_of(beside.statuses()[:leaves]))
 
     end, per = slots(run, "time_us"), slots_of_10_us(run)
     each = math.gcd(PACKET_SLOTS, per)

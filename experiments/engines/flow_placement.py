@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from weft.daemons.tar.routing import BACK, DROP, SUBNETWORK, extend, next_hop, start
+from weft.daemons.core.compiled import allocates_nothing
+from weft.daemons.tar.routing import BACK, DROP, SUBNETWORK, Site, extend, next_hop, start
 from weft.experiments.engines.arrays import Array
 from weft.experiments.engines.loops import (
     ALONG,
@@ -93,13 +94,13 @@ def free_capacity(
     return to_switch, to_server
 
 
-def dead_switch_channels(t: Array, server: int, down: Array) -> Array:
-    """Return the flags of the channels from a server's switch to each server behind it."""
-    ports, n = len(t) + 1, t[0]
-    first = server - server % n
-    return down[(first + 1) * ports - 1 : (first + n) * ports : ports]
+@allocates_nothing
+def drawn(pairs: Pairs, index: int, turn: int) -> int:
+    """Return the number that is drawn for flow `index` at the `turn`-th server of its path."""
+    return int(word(pairs.key, ALONG + index * MOST_DRAWS + turn) >> SHIFT_11)
 
 
+@allocates_nothing
 def set_up(
     rule: int,
     t: Array,
@@ -113,16 +114,16 @@ def set_up(
     marks, path = state.path[: len(t)], state.path[len(t) :]
     path[0], dst = pair(pairs, index)
     start(marks)
-    length, turn = 1, 0
+    length, turn, ports, n = 1, 0, len(t) + 1, t[0]
     while path[length - 1] != dst:
         server = path[length - 1]
-        free, free_link = free_capacity(rule, t, server, placement, down, state)
-        dead = dead_switch_channels(t, server, down)
-        draw = int(word(pairs.key, ALONG + index * MOST_DRAWS + turn) >> SHIFT_11)
+        first = (server - server % n + 1) * ports - 1
+        dead = down[first : first + n * ports : ports]  # from the switch, as tar.unreachable()
+        draw = drawn(pairs, index, turn)
         turn += 1
-        neighbour = next_hop(
-            rule, t, placement.relay, path, length, dst, marks, free, free_link, dead, draw
-        )
+        free = free_capacity(rule, t, server, placement, down, state)
+        site = Site(rule, t, placement.relay, server, *free, dead, draw)
+        neighbour = next_hop(site, path, length, dst, marks)
         if neighbour == DROP:
             return 0
         if neighbour == BACK:

@@ -7,6 +7,11 @@ notices.  Conditions are else those of fatpaths_vs_fattree; switches mark from f
 
 A run lasts until senders have given up the flows whose packets are lost.  Such flows have no time:
 means and percentiles are of the others, beside the share that did not end.
+
+In ndp_failover links fail while flows run (FatPaths, section V-G): at three quarters of the time,
+so that half of the counted flows begin before.  They lose all packets from then on.  Once all
+switches know, each layer goes on over live links as on Linux (daemons/fatpaths/live_layers.py), and
+minimal paths avoid dead ones.  fatpaths_fct.py has flows of TCP on Linux under such failures.
 """
 
 from __future__ import annotations
@@ -27,6 +32,7 @@ from weft.experiments.report.panels import Bars
 from weft.experiments.runner.definition import Result, Run, Table
 from weft.experiments.runner.parameters import Integer, Word, swept
 from weft.testbed.packets.transport import transport
+from weft.topologies.core import failures
 
 CHOICES = {
     "flow": "FatPaths",
@@ -151,4 +157,56 @@ EXPERIMENT = replace(
     takes_s=600,
     measure=measure,
     plot=PLOT,
+)
+
+
+FAILED_AT = 3 / 4  # of the time in which flows begin
+
+
+def measure_failing(run: Run) -> Result:
+    """Return the columns of fatpaths_feedback for a network whose links fail."""
+    known_us = run.integer("known_us")
+    failed_s = FAILED_AT * run.number("seconds")
+    how = carriage(run)._replace(failed_s=failed_s)
+    if known_us:
+        after = failures.fail_links(run.topology, how.failed)
+        detours_s = min(failed_s + known_us / 1e6, how.deadline_s)
+        how = how._replace(detours=vs_fattree.next_hops(run, after), detours_s=detours_s)
+    return measure_carried(run, how)
+
+
+def is_compared(run: Run) -> bool:
+    """Return True for one transport over minimal paths, and one delay without failures."""
+    has_choice = run.text("routing") == "layers" or run.text("transport") == "ndp"
+    return has_choice and (run.number("failed_fraction") > 0 or not run.integer("known_us"))
+
+
+FAILOVER = replace(
+    EXPERIMENT,
+    name="ndp_failover",
+    question="How long do flows of the purified transport take when links fail while they run?",
+    source="FatPaths, section V-G",
+    engines=("packet",),
+    axes={
+        **swept(
+            EXPERIMENT.axes,
+            topology=["slimfly:q=5,p=4", "slimfly:q=7,p=6"],
+            routing=["ecmp", "layers"],
+            transport=["ndp", "ndp:choice=reps", "ndp:choice=scout"],
+            mapping=["random"],
+        ),
+        "failed_fraction": common.FAILED_FRACTION.over(0.0, 0.02),
+        "known_us": Integer(
+            "time from the failure until all switches have other routes; 0: never",
+            unit="us",
+            least=0,
+            most=10**7,
+        ).over(0, 100, 1000),
+    },
+    goes_together=is_compared,
+    compared=("routing", "transport"),
+    seeds=10,
+    takes_s=60,
+    measure=measure_failing,
+    plot=replace(PLOT, facet=("topology", "failed", "known_us"), wrap=4),
 )

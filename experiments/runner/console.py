@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, Task
 
     from weft.experiments.runner.definition import Row, Run
-    from weft.experiments.runner.failures import RunFailure
+    from weft.experiments.runner.results import RunFailure
 
 QUIET_S = 2.0  # shorter work is not reported; also the least interval of plain lines
 MARKS = {"PASS": "green", "WARN": "yellow", "FAIL": "red"}

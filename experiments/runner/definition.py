@@ -20,7 +20,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from weft.experiments.runner import package_code
+from weft.experiments.runner import provenance
 from weft.experiments.runner.parameters import Axis, Scalar
 from weft.topologies import build
 from weft.topologies.core.grammar import PackageError, loaded, package_errors, unknown
@@ -214,7 +214,7 @@ class Experiment:
 
     def version_of(self, engine: str, parameters: Mapping[str, Scalar]) -> int:
         """Return the version of a cell, with that of the code of other packages."""
-        added = package_code.code_version(self.name, parameters.values(), ENTRY_POINTS)
+        added = provenance.code_version(self.name, parameters.values(), ENTRY_POINTS)
         return self.version + self.revised(engine, parameters) + added
 
     @property

@@ -17,10 +17,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from weft.experiments.runner.definition import Entry, Experiment, Result, Row, Run
-from weft.experiments.runner.failures import RunFailure
 from weft.experiments.runner.rows import checksum, order, provenance_of, row_of, text_of
 from weft.testbed.runs.private_files import owned_by_caller
 
@@ -33,6 +32,18 @@ INSERT OR REPLACE INTO runs
     (id, experiment, state, content, row, provenance, reason, traceback, wall_s, checksum)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
+
+
+class RunFailure(NamedTuple):
+    """Reason of a failed run in one line, and its traceback."""
+
+    reason: str
+    traceback: str
+
+
+def reason(error: BaseException) -> str:
+    """Return type and message of `error` in one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
 
 
 def myself() -> str:

@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from weft.daemons.core.compiled import compile_s
 from weft.experiments.runner.definition import Experiment, Result, Run, find
-from weft.experiments.runner.failures import RunFailure, interrupt_behind, reason
-from weft.experiments.runner.results import RunClaim, Store
+from weft.experiments.runner.results import RunClaim, RunFailure, Store, reason
 from weft.testbed.linux import clock
+from weft.testbed.linux.process import interrupt_behind
 
 if TYPE_CHECKING:
     from distributed import Client

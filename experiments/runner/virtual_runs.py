@@ -18,7 +18,7 @@ from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, find
-from weft.experiments.runner.failures import RunFailure, reason
+from weft.experiments.runner.results import RunFailure, reason
 from weft.experiments.runner.rows import plain_or_nothing, row_of, text_of
 from weft.testbed.linux import clock
 from weft.testbed.machine.machine import machine

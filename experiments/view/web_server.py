@@ -31,7 +31,7 @@ from tornado.iostream import StreamClosedError
 from tornado.routing import URLSpec
 from tornado.web import Application, HTTPError, RequestHandler
 
-from weft.experiments.view import metrics, page_data
+from weft.experiments.view import page_data
 from weft.testbed.linux import clock
 from weft.testbed.observe.changes import StreamEvent
 
@@ -246,14 +246,14 @@ class Events(Guarded):
 
 
 class Metrics(Guarded):
-    """The state of the run for Prometheus (metrics.py)."""
+    """The state of the run for Prometheus (page_data.py)."""
 
     async def get(self) -> None:
         reply = await self.hub.ask({"do": "ports"})
         if "network" not in self.hub.latest or "ports" not in reply:
             raise HTTPError(503, reason="The run has not been read yet")
-        self.set_header("Content-Type", metrics.CONTENT_TYPE)
-        self.finish(metrics.text(self.hub.latest, self.hub.links, reply["ports"]))
+        self.set_header("Content-Type", page_data.CONTENT_TYPE)
+        self.finish(page_data.openmetrics(self.hub.latest, self.hub.links, reply["ports"]))
 
 
 class Do(Guarded):

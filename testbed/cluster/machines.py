@@ -26,8 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.testbed.cluster.leases import GONE_S
-from weft.testbed.labs.text_file import text_of
-from weft.testbed.labs.yaml_lines import Keys, keys, position, read
+from weft.testbed.labs.text_file import Keys, keys, position, read, text_of
 from weft.testbed.linux import clock
 from weft.testbed.runs import isolated_python
 from weft.topologies.core.grammar import quoted

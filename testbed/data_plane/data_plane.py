@@ -29,7 +29,7 @@ from weft.daemons.core.scheme import FLOW_HASH, KERNEL, NO_QUEUES, Selection, Se
 from weft.daemons.fatpaths.layers import intact_distances
 from weft.daemons.routing import selection
 from weft.daemons.routing.candidates import candidates
-from weft.daemons.transport.packets import TRIMMED, TRIMMED_AT_HOST
+from weft.daemons.transport.endpoint import TRIMMED, TRIMMED_AT_HOST
 from weft.testbed.data_plane import own_rule, plane_program, port_programs
 from weft.testbed.data_plane.groups import Groups
 from weft.testbed.data_plane.plane_program import COUNTERS, PORT, PRIORITY, PROGRAM

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import Any, NamedTuple
 
-from weft.daemons.fatpaths.forwarding import MOST_LAYERS
+from weft.daemons.routing.route_addresses import MOST_LAYERS
 from weft.testbed.data_plane.port_programs import (
     CounterMap,
     PortFilter,

@@ -16,7 +16,7 @@
 #include <linux/udp.h>
 
 #define TRIM_SIZE 64 /* bytes of a trimmed frame */
-#define TRIMMABLE 3 /* code points, as in daemons/transport/packets.py */
+#define TRIMMABLE 3 /* code points, as in daemons/transport/endpoint.py */
 #define CONTROL 11
 #define TRIMMED 7
 #define TRIMMED_AT_HOST 5

@@ -24,7 +24,7 @@ from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from weft.daemons.core import registry
-from weft.testbed.labs.yaml_lines import Keys, YamlLineError, keys, position
+from weft.testbed.labs.text_file import Keys, YamlLineError, keys, position
 from weft.topologies.core.grammar import INTEGER, parse, quoted, unparse
 from weft.topologies.core.link import delay_us, loss_ppb, rate_bps
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from weft.testbed.labs.answer import LINK_KEYS
-from weft.testbed.labs.yaml_lines import Keys, keys, position, read
+from weft.testbed.labs.text_file import Keys, keys, position, read
 from weft.topologies.core.grammar import quoted, unknown
 from weft.topologies.core.link import LinkSpec
 from weft.topologies.core.topology import Topology

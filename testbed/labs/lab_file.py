@@ -30,8 +30,8 @@ from typing import Any, NamedTuple
 from weft.daemons.core import registry
 from weft.testbed.labs.answer import ANSWER_KEYS, LINK_KEYS, allowed, merge
 from weft.testbed.labs.containerlab_file import is_containerlab, topology_in
+from weft.testbed.labs.text_file import Keys, YamlLineError, keys, position, read
 from weft.testbed.labs.timeline import LabCheck, LabEvent, timeline, two_ends
-from weft.testbed.labs.yaml_lines import Keys, YamlLineError, keys, position, read
 from weft.testbed.plan.plane_selection import NONE
 from weft.topologies import build
 from weft.topologies.core.grammar import quoted, unknown

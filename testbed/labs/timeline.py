@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.testbed.labs import mahimahi
-from weft.testbed.labs.yaml_lines import Keys, keys, position
+from weft.testbed.labs.text_file import Keys, keys, position
 from weft.testbed.network.impair import impairment
 from weft.testbed.plan.element import only_receiver, parse_element
 from weft.topologies.core.grammar import quoted, unknown

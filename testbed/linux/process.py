@@ -146,3 +146,11 @@ def deferred_signals() -> Iterator[None]:
             signal.signal(number, handler)
         for arrival in dict.fromkeys(arrived):
             signal.raise_signal(arrival)
+
+
+def interrupt_behind(error: BaseException) -> BaseException | None:
+    """Return the interrupt during whose clean-up `error` was raised, if any."""
+    before = error.__context__
+    while before and isinstance(before, Exception | SystemExit):  # a package may call sys.exit()
+        before = before.__context__
+    return before

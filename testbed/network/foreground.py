@@ -9,7 +9,6 @@ from weft.testbed.data_plane import transit_rewrite
 from weft.testbed.data_plane.data_plane import program_of
 from weft.testbed.linux import process
 from weft.testbed.network.network import RunningNetwork
-from weft.testbed.network.scheme_change import routing
 from weft.testbed.node_daemon.child_process import real_time
 from weft.testbed.node_daemon.counters import FILE, DaemonCounters
 from weft.testbed.node_daemon.daemon import Daemon
@@ -17,7 +16,7 @@ from weft.testbed.node_daemon.linux_capabilities import Programs
 from weft.testbed.node_daemon.loop import Loop
 from weft.testbed.node_daemon.sealed_channel import RunCredentials
 from weft.testbed.plan.network_plan import node_interfaces
-from weft.testbed.plan.plane_selection import planes
+from weft.testbed.plan.plane_selection import daemons_scheme, planes
 
 
 def serve(network: RunningNetwork, node: int, scheme: str | None) -> int:
@@ -34,7 +33,7 @@ def serve(network: RunningNetwork, node: int, scheme: str | None) -> int:
     Raises:
         ValueError: the node has a daemon already or cannot have one, or the scheme has no daemons.
     """
-    scheme = scheme or routing(network.run.journal)
+    scheme = scheme or daemons_scheme(network.run.journal)
     name = network.plan.names[node]
     loop = Loop([_make_daemon(network, node, scheme)])
     real_time(True)  # the counters show if it succeeded

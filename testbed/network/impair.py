@@ -14,10 +14,10 @@ from weft.testbed.linux import clock, live_port, netlink, tc
 from weft.testbed.linux.interface import Device
 from weft.testbed.machine import doctor
 from weft.testbed.network.handle import Handle
-from weft.testbed.network.scheme_change import routing
 from weft.testbed.node_daemon import daemon_files
 from weft.testbed.node_daemon.daemon import DEGRADED
 from weft.testbed.plan.network_plan import End, ifb_of
+from weft.testbed.plan.plane_selection import daemons_scheme
 from weft.topologies.core.grammar import parse
 from weft.topologies.core.link import LinkSpec, Mbps, delay_us, loss_ppb, rate_bps
 
@@ -303,7 +303,7 @@ def report_degraded(network: Handle, name: str, *, degraded: bool = True) -> Non
 
 def _reportable(network: Handle, name: str) -> int:
     """Return the link called `name`; ValueError if daemons make no use of a report about it."""
-    scheme, _ = parse(routing(network.run.journal))
+    scheme, _ = parse(daemons_scheme(network.run.journal))
     able = [name for name, entry in registry.schemes().items() if entry.handles_degraded_links]
     if scheme not in able:
         raise ValueError(

@@ -21,11 +21,12 @@ from weft.testbed.data_plane import layer_program
 from weft.testbed.data_plane.data_plane import DataPlane
 from weft.testbed.linux import clock
 from weft.testbed.linux.process import need_root
-from weft.testbed.network import bring_up, clean, faults, impair, outside, scheme_change, status
+from weft.testbed.network import bring_up, clean, faults, impair, outside, status
 from weft.testbed.network.bring_up import RunOptions
 from weft.testbed.network.handle import Handle
 from weft.testbed.node_daemon import sealed_channel
 from weft.testbed.node_daemon.counters import CounterRow
+from weft.testbed.plan import plane_selection
 from weft.testbed.plan.network_plan import NetworkPlan, links_document
 from weft.testbed.runs import private_files, run
 from weft.testbed.runs.run import RunLock
@@ -105,13 +106,13 @@ class RunningNetwork(Handle):
             ValueError: no such scheme, it needs routes of other daemons, or the run has no data
                 plane.
         """
-        scheme_change.check(scheme_change.routing(self.run.journal), scheme)
+        plane_selection.check_change(plane_selection.daemons_scheme(self.run.journal), scheme)
         with DataPlane.open(self) as plane:
             plane.set_scheme(scheme)
         if layer_program.program_of(self) is not None:
             with closing(layer_program.LayerProgram.open(self)) as hosts:
                 hosts.set(registry.rule(scheme).hosts)
-        run.write_journal(self.run, scheme_change.changed(self.run.journal, scheme))
+        run.write_journal(self.run, plane_selection.with_change(self.run.journal, scheme))
 
     def wait_until_converged(self, timeout_s: float = status.CONVERGENCE_S) -> None:
         """Return when every daemon has all its neighbours and routes; see status.py."""

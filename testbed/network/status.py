@@ -11,11 +11,12 @@ from weft.testbed.data_plane import data_plane, layer_program
 from weft.testbed.linux import clock
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.measure.kernel_counters import PortCounterReader as PortsCounters
-from weft.testbed.network import faults, scheme_change
+from weft.testbed.network import faults
 from weft.testbed.network.handle import Handle
 from weft.testbed.node_daemon import daemon_files
 from weft.testbed.node_daemon.counters import FILE as COUNTERS
 from weft.testbed.node_daemon.counters import CounterRow, DaemonCounters
+from weft.testbed.plan import plane_selection
 from weft.testbed.plan.plane_selection import NONE
 from weft.topologies.core.grammar import parse
 
@@ -89,7 +90,7 @@ def flows(network: Handle) -> list[dict[str, Any]] | None:
     A node whose daemon does not answer has no row.
     """
     journal = network.run.journal
-    name, _ = parse(scheme_change.routing(journal))
+    name, _ = parse(plane_selection.daemons_scheme(journal))
     module = journal["scheme_module"]
     # a scheme that has the daemons of another one, as ttc has those of ecmp, has no rows
     scheme = registry.registered(module, name) if module else None

@@ -4,8 +4,8 @@
 
 A fresh interpreter that has imported only what daemons need forks PROCESSES that share the nodes,
 and starts and ends daemons on request.  With RESTART 1 it starts daemons again that died, ends
-processes that hang, and has a successor (watchdog.py, successor.py).  log/supervisor.log says how
-daemons ended, the counters how often.
+processes that hang, and has a successor (watchdog.py).  log/supervisor.log says how daemons ended,
+the counters how often.
 
 Daemons die with the supervisor (PDEATHSIG), the supervisor ends with the process OWNER (0: none),
 and all carry the run's id in their environment for `weft clean`.  LOCK is the descriptor of the
@@ -32,15 +32,14 @@ from typing import Any
 from weft.daemons.core.node_config import NodeConfig
 from weft.testbed.linux import clock
 from weft.testbed.linux.process import allow_descriptors
-from weft.testbed.node_daemon import daemon_files, successor
+from weft.testbed.node_daemon import daemon_files, watchdog
 from weft.testbed.node_daemon.child_process import Child, gaps, real_time, rehearse, run
 from weft.testbed.node_daemon.counters import COLUMNS, FILE, DaemonCounters
 from weft.testbed.node_daemon.daemon import Daemon
 from weft.testbed.node_daemon.linux_capabilities import NodeMaps, Programs
 from weft.testbed.node_daemon.loop import Loop
 from weft.testbed.node_daemon.sealed_channel import RunCredentials
-from weft.testbed.node_daemon.successor import NO_SUCCESSOR
-from weft.testbed.node_daemon.watchdog import LOOK_S, Hangs, Restarts
+from weft.testbed.node_daemon.watchdog import LOOK_S, NO_SUCCESSOR, Hangs, Restarts
 
 PID, CONVERGED, TICKS, REQUIRED, DEATHS, RESTARTS = (
     COLUMNS[name] for name in ("pid", "converged", "ticks", "required", "deaths", "restarts")
@@ -171,13 +170,13 @@ class Supervisor:
             self._begin_to_watch(self._lock)
 
     def _begin_to_watch(self, lock: int) -> None:
-        """Start a successor, which holds `lock`, and watch the daemons from now on."""
+        """Start a watchdog, which holds `lock`, and watch the daemons from now on."""
         slowest_s = (
             max((config.interval_ms for config in self._daemons.configs.values()), default=0) / 1000
         )
         self._look_s = max(LOOK_S, 2 * slowest_s)
         self._look_at_s = clock.monotonic() + self._look_s
-        self._successor = successor.start(lock, self._look_s)
+        self._successor = watchdog.start_successor(lock, self._look_s)
         self._poll.register(self._successor.fd, select.EPOLLIN)
 
     def _loops(self, shares: Sequence[Sequence[int]]) -> list[Loop]:

@@ -25,7 +25,6 @@ import numpy as np
 
 from weft.testbed.linux import clock, icmp, netns
 from weft.testbed.network.network import RunningNetwork
-from weft.testbed.network.scheme_change import routing
 from weft.testbed.observe.changes import (
     UP,
     DaemonLogs,
@@ -35,6 +34,7 @@ from weft.testbed.observe.changes import (
     link_event,
 )
 from weft.testbed.observe.port_reader import PortReader, PortReading
+from weft.testbed.plan.plane_selection import daemons_scheme
 from weft.testbed.runs import run_process
 from weft.testbed.runs.network_handle import NetworkHandle
 from weft.topologies.core.address import dotted
@@ -257,7 +257,7 @@ class EventStream:
             "topology": network.topology.spec,
             "family": network.topology.family,
             "scheme": journal["scheme"],
-            "routing": routing(journal),
+            "routing": daemons_scheme(journal),
             "period_s": self._period_s,
             "sampled_pairs": self._pinged_pairs,
             "nodes": [self._node(node) for node in range(network.topology.nodes)],

@@ -1,10 +1,13 @@
-"""Select how a scheme routes on the kernel: fixed routes, daemons, or a data plane."""
+"""Select how a scheme routes on the kernel: fixed routes, daemons, or a data plane.
+
+The scheme of a running fabric's data plane can change, as far as its daemons' routes allow.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import NamedTuple, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 from weft.daemons.core import registry
 from weft.daemons.core.contract import Capability
@@ -219,3 +222,30 @@ def is_static(spec: str) -> bool:
 def has_daemons(spec: str) -> bool:
     """Return True if daemons route by `spec`."""
     return spec != NONE and not is_static(spec)
+
+
+def daemons_scheme(journal: Mapping[str, Any]) -> str:
+    """Return the scheme that the run came up with, by which its daemons still route."""
+    return str(journal.get("routing", journal["scheme"]))
+
+
+def with_change(journal: Mapping[str, Any], spec: str) -> dict[str, Any]:
+    """Return the journal of a run after its data plane was changed to `spec`."""
+    return {**journal, "scheme": spec, "routing": daemons_scheme(journal)}
+
+
+def check_change(daemons_spec: str, spec: str) -> None:
+    """Raise ValueError unless the routes of daemons of `daemons_spec` serve the rule of `spec`."""
+    selection, options = registry.data_plane(spec)
+    if selection.check_daemons is None:
+        return
+    advice = f"take the run down and bring it up with --routing {spec}"
+    if parse(daemons_spec)[0] != parse(spec)[0]:
+        raise ValueError(
+            f"{spec} needs the routes of its own daemons, and those of {daemons_spec} route "
+            f"here; {advice}"
+        )
+    try:
+        selection.check_daemons(registry.scheme(daemons_spec)[1], options)
+    except ValueError as error:
+        raise ValueError(f"{spec}: {error}; {advice}") from None

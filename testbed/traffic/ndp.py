@@ -23,13 +23,14 @@ from typing import NamedTuple
 
 from weft.daemons.routing.route_addresses import first_octet
 from weft.daemons.transport.endpoint import (
+    CONTROL,
     MOST_PACKETS,
+    TRIMMABLE,
     EndpointCounters,
     Parameters,
     reason,
     timeout_ns,
 )
-from weft.daemons.transport.packets import CONTROL, TRIMMABLE
 from weft.testbed.linux import clock, netns, tc
 from weft.testbed.linux.interface import interfaces
 from weft.testbed.linux.process import allow_more_descriptors

@@ -16,7 +16,7 @@
 #define BATCH 64
 #define MOST_READ 4 /* batches of one host before the others have their turn */
 #define EVENTS 64
-#define TRIMMED 7 /* code point, as in daemons/transport/packets.py */
+#define TRIMMED 7 /* code point, as in daemons/transport/endpoint.py */
 #define MARKED 3 /* of the two bits of ECN: congestion experienced */
 #define CONTROL_ROOM CMSG_SPACE(sizeof(int))
 #define NO_HOST UINT32_MAX

@@ -972,7 +972,7 @@ const struct ndp_counters *ndp_counters(const struct ndp_endpoint *e)
 	return &e->counters;
 }
 
-/* Bytes (packets.py). */
+/* Bytes (endpoint.py). */
 
 uint32_t ndp_own_bytes(const struct ndp_packet *packet)
 {

@@ -173,8 +173,8 @@ export class Timeline {
     const steps = this.lost.map(event => [Math.max(from, event.at_s), event.lost]);
     const most = d3.max(steps, step => step[1]) || 1;
     const y = d3.scaleLinear([0, most], [bottom, bottom - LANE * AREA + 6]);
-    const area = d3.area().curve(d3.curveStepAfter).x(step => x(step[0])).y0(bottom).y1(step => y(step[1]));
-    this.area.attr("d", steps.length ? area([...steps, [now, steps.at(-1)[1]]]) : null);
+    const top = steps.map(([at, lost]) => `H${x(at)}V${y(lost)}`).join("");
+    this.area.attr("d", steps.length ? `M${x(steps[0][0])},${bottom}${top}H${x(now)}V${bottom}Z` : null);
     const label = steps.some(step => step[1]) ? `${most}` : "";
     this.areaLabel.attr("y", bottom - LANE * AREA + 28).text(label && `max ${label}`);
   }

@@ -10,9 +10,8 @@ import pytest
 from weft.daemons.core import registry
 from weft.daemons.core.node_config import routers
 from weft.daemons.fatpaths import construction, scheme
-from weft.daemons.fatpaths.forwarding import MOST_LAYERS, in_layer, tagged
 from weft.daemons.fatpaths.layers import path as path_in
-from weft.daemons.routing.route_addresses import FIRST
+from weft.daemons.routing.route_addresses import FIRST, MOST_LAYERS, in_layer, tagged
 from weft.daemons.simulator.simulator import Simulator
 from weft.topologies import build
 from weft.topologies.core.address import Prefix, dotted

@@ -36,10 +36,9 @@ class Probe:
 
     def go(self, dst: int, free: tuple[int, int], dead: Sequence[int], draw: int) -> bool:
         """One turn; whether there is a next server."""
-        state = (self.marks, *free, dead, draw)
-        to = tar.next_hop(
-            self.network.rule, self.network.t, self.relay, self.room, self.length, dst, *state
-        )
+        last = self.room[self.length - 1]
+        site = tar.Site(self.network.rule, self.network.t, self.relay, last, *free, dead, draw)
+        to = tar.next_hop(site, self.room, self.length, dst, self.marks)
         if to == tar.DROP:
             return False
         if to == tar.BACK:

@@ -13,6 +13,7 @@ from tests.daemons.transport.incoming import Incoming
 from tests.daemons.transport.outgoing import OutgoingMessage
 from tests.daemons.transport.packets import Ack, Data, Nack, Pull, TransportPacket
 from weft.daemons.transport.endpoint import (
+    HEADER_BYTES,
     MOST_INCOMING,
     MOST_INCOMING_OF_PEER,
     Delivered,
@@ -20,7 +21,6 @@ from weft.daemons.transport.endpoint import (
     Finished,
     Parameters,
 )
-from weft.daemons.transport.packets import HEADER_BYTES
 
 
 class Transmission(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from weft.daemons.transport.packets import HEADER
+from weft.daemons.transport.endpoint import HEADER
 
 MAGIC = 0x6E
 DATA, ACK, NACK, PULL = 1, 2, 3, 4

@@ -27,8 +27,14 @@ from weft.daemons.load_balancing.scheme import ChoiceRule
 from weft.daemons.routing import path_shares, selection, updown
 from weft.daemons.routing.selection import below, mix
 from weft.daemons.simulator.wires import CALL, PACKET, TICK, EventQueue, Randomness
-from weft.daemons.transport.endpoint import Delivered, EndpointCounters, Finished, Parameters
-from weft.daemons.transport.packets import TRIMMABLE, TRIMMED
+from weft.daemons.transport.endpoint import (
+    TRIMMABLE,
+    TRIMMED,
+    Delivered,
+    EndpointCounters,
+    Finished,
+    Parameters,
+)
 
 if TYPE_CHECKING:
     from weft.topologies.core.topology import Topology

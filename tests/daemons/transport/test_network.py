@@ -18,8 +18,7 @@ from tests.daemons.transport.python_network import (
 )
 from tests.daemons.transport.trimming_queue import LinkModel
 from weft.daemons.fatpaths import layers
-from weft.daemons.transport.endpoint import Delivered, Parameters, timeout_ns
-from weft.daemons.transport.packets import HEADER_BYTES
+from weft.daemons.transport.endpoint import HEADER_BYTES, Delivered, Parameters, timeout_ns
 from weft.topologies import build
 
 RATE = 10**10

@@ -14,7 +14,7 @@ from tests.daemons.transport.packets import (
     encode,
     packets_of,
 )
-from weft.daemons.transport.packets import (
+from weft.daemons.transport.endpoint import (
     CONTROL,
     HEADER,
     HEADER_BYTES,

@@ -6,7 +6,7 @@ from tests.daemons.transport.endpoint import Transmission
 from tests.daemons.transport.packets import Ack, Data
 from tests.daemons.transport.trimming_queue import LinkModel, TrimmingQueue, frame_of
 from weft.daemons.simulator.wires import CALL, EventQueue
-from weft.daemons.transport.packets import HEADER_BYTES, TRIMMED, TRIMMED_AT_HOST
+from weft.daemons.transport.endpoint import HEADER_BYTES, TRIMMED, TRIMMED_AT_HOST
 
 RATE = 10**9
 FULL = 1450

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from tests.daemons.transport.endpoint import Transmission
 from tests.daemons.transport.packets import TransportPacket
-from weft.daemons.transport.packets import (
+from weft.daemons.transport.endpoint import (
     CONTROL,
     HEADER_BYTES,
     TRIMMABLE,

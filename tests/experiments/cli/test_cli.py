@@ -22,6 +22,7 @@ from weft.experiments.cli.cli import main
 from weft.experiments.demo import link_loss
 from weft.experiments.runner import console, definition, provenance
 from weft.experiments.runner.results import Store
+from weft.testbed.machine import doctor
 from weft.testbed.network.handle import Handle
 from weft.topologies import build
 
@@ -51,7 +52,7 @@ def become_root(monkeypatch):
 
     def become():
         monkeypatch.setattr(os, "geteuid", lambda: 0)
-        monkeypatch.setattr(provenance, "probe", lambda: [])
+        monkeypatch.setattr(doctor, "probe", lambda: [])
 
     return become
 

@@ -6,7 +6,7 @@ import pytest
 
 from weft.daemons.core.compiled import compiled
 from weft.daemons.routing import dr
-from weft.experiments.ccrdn import completion_time
+from weft.experiments.ccrdn import throughput
 from weft.experiments.engines import fluid
 from weft.experiments.engines.fluid import Messages, Sharing, fair_rates
 from weft.experiments.engines.graph import graph, policy
@@ -147,7 +147,7 @@ def run(**parameters):
     "workload", ["uniform:messages=3", "many-all-to-all:group=5", "one-to-all"]
 )
 def test_workloads_are_what_they_say(workload):
-    src, dst = completion_time.ends(run(workload=workload))
+    src, dst = throughput.ends(run(workload=workload))
     assert (src != dst).all()
     if workload == "one-to-all":
         assert len(set(src)) == 1
@@ -165,9 +165,7 @@ def test_workloads_are_what_they_say(workload):
 
 
 def test_a_message_waits_for_what_its_sender_sends_and_gets_before():
-    after, before = completion_time.dependencies(
-        np.array([0, 1, 0, 1, 2]), np.array([1, 2, 1, 0, 0]), 3
-    )
+    after, before = throughput.dependencies(np.array([0, 1, 0, 1, 2]), np.array([1, 2, 1, 0, 0]), 3)
     assert sorted(zip(after.tolist(), before.tolist(), strict=True)) == [
         (1, 0),
         (2, 0),
@@ -178,11 +176,13 @@ def test_a_message_waits_for_what_its_sender_sends_and_gets_before():
 
 
 def test_messages_begin_after_what_they_wait_for_and_coarser_steps_change_little():
-    exact, coarse = (completion_time.measure(run(resolution=step)).figures for step in (0.0, 0.02))
+    exact, coarse = (
+        throughput.measure_completion(run(resolution=step)).figures for step in (0.0, 0.02)
+    )
     assert coarse["rate_updates"] < exact["rate_updates"]
     assert coarse["completion_s"] == pytest.approx(exact["completion_s"], rel=0.02)
     assert coarse["mean_end_s"] == pytest.approx(exact["mean_end_s"], rel=0.02)
-    work = completion_time.messages(run())
+    work = throughput.messages(run())
     net = graph("dcell:n=3,k=2")
     end_s, _ = compiled_for(net.rule, fluid.completion)(
         net.tables, policy("dr"), work, Sharing(net.channels, SIZE_BITS, RATE_BPS, 0.0, True)
@@ -194,8 +194,10 @@ def test_messages_begin_after_what_they_wait_for_and_coarser_steps_change_little
 
 
 def test_waiting_takes_longer_than_sending_all_at_once_on_idle_links():
-    alone = completion_time.measure(run(workload="uniform:messages=1", causality="none")).figures
-    rounds = completion_time.measure(run(workload="uniform:messages=1")).figures
+    alone = throughput.measure_completion(
+        run(workload="uniform:messages=1", causality="none")
+    ).figures
+    rounds = throughput.measure_completion(run(workload="uniform:messages=1")).figures
     assert alone["completion_s"] <= rounds["completion_s"]
 
 
@@ -218,4 +220,4 @@ def test_waiting_takes_longer_than_sending_all_at_once_on_idle_links():
 )
 def test_what_there_is_not_is_refused(parameters, what):
     with pytest.raises(ValueError, match=what):
-        completion_time.EXPERIMENT.runs(parameters)
+        throughput.COMPLETION_TIME.runs(parameters)

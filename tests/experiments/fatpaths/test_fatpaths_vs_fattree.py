@@ -4,12 +4,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from weft.experiments.fatpaths import (
-    failover,
-    fatpaths_feedback,
-    fatpaths_vs_fattree,
-    layer_density,
-)
+from weft.experiments.fatpaths import fatpaths_feedback, fatpaths_tcp, fatpaths_vs_fattree
 from weft.experiments.fatpaths.flow_times import ended_summary
 from weft.experiments.runner.definition import Run
 from weft.topologies import build
@@ -82,13 +77,13 @@ def test_further_columns_are_those_of_long_flows_alone():
 
 def test_the_tail_is_the_time_that_one_flow_of_a_thousand_exceeds():
     times = np.arange(1.0, 4001.0)
-    (value,) = layer_density.extreme(times).values()
+    (value,) = fatpaths_tcp.extreme(times).values()
     assert (times > value).sum() == 4
-    assert layer_density.extreme(times[:0]) == {"long_p999_ms": None}
+    assert fatpaths_tcp.extreme(times[:0]) == {"long_p999_ms": None}
 
 
 def test_ecmp_has_no_cell_for_layers():
-    runs = layer_density.TAIL.runs(seeds=1)
+    runs = fatpaths_tcp.TAIL.runs(seeds=1)
     assert [run.parameters["routing"] for run in runs].count("ecmp") == 1
     assert len(runs) == 1 + 2 * 4 + 4
 
@@ -164,7 +159,7 @@ def test_flows_pass_failed_links_sooner_if_switches_route_around_them():
     rows = []
     cases = (("0", "0"), *(("0.1", known_us) for known_us in ("0", "100", "1000", "10000000")))
     for failed_fraction, known_us in cases:
-        (run,) = failover.PACKETS.runs(
+        (run,) = fatpaths_feedback.FAILOVER.runs(
             {
                 "topology": "slimfly:q=3,p=3",
                 "routing": "ecmp",
@@ -174,7 +169,7 @@ def test_flows_pass_failed_links_sooner_if_switches_route_around_them():
             },
             seeds=1,
         )
-        figures = failover.measure(run).figures
+        figures = fatpaths_feedback.measure_failing(run).figures
         rows.append({**run.parameters, **figures, "seed": 0, "engine": "packet", "clock": None})
     none, silent, soon, late, after_end = rows
     assert after_end == {**silent, "known_us": 10_000_000}
@@ -182,7 +177,7 @@ def test_flows_pass_failed_links_sooner_if_switches_route_around_them():
     assert silent["unfinished"] > 0
     assert 0 < soon["timeouts"] <= late["timeouts"] < silent["timeouts"]
     assert none["long_ended_mean_ms"] < soon["long_ended_mean_ms"] < late["long_ended_mean_ms"]
-    failover.PACKETS.plot(rows, Figure())
+    fatpaths_feedback.FAILOVER.plot(rows, Figure())
 
 
 @pytest.mark.slow

@@ -10,9 +10,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from weft.experiments.fatpaths import (
-    failover,
     fatpaths_fct,
-    fatpaths_stencil,
     flow_times,
     flowlet_gaps,
     layered_network,
@@ -22,7 +20,7 @@ from weft.testbed.traffic.flow_results import TcpInfo
 from weft.testbed.traffic.flows import Flow, FlowResult, FlowResults
 from weft.topologies.core.link import Mbps
 
-EXPERIMENTS = (fatpaths_fct, fatpaths_stencil, flowlet_gaps)
+EXPERIMENTS = (fatpaths_fct.EXPERIMENT, fatpaths_fct.STENCIL, flowlet_gaps.EXPERIMENT)
 
 
 def first_run(experiment, **instead):
@@ -41,7 +39,7 @@ def first_run(experiment, **instead):
 @pytest.mark.parametrize(("failure", "silent"), [("link", False), ("silent-link", True)])
 def test_links_fail_at_half_of_the_time(failure, silent):
     run = first_run(
-        failover.LINUX, topology="slimfly:q=3,p=1", failure=failure, failed_fraction=0.1
+        fatpaths_fct.FAILOVER, topology="slimfly:q=3,p=1", failure=failure, failed_fraction=0.1
     )
     failed = []
     network = SimpleNamespace(
@@ -54,7 +52,7 @@ def test_links_fail_at_half_of_the_time(failure, silent):
     assert all("h" not in name for name, _ in failed)
     assert {kind for _, kind in failed} == {silent}
     assert len(failed) == round(0.1 * int((run.topology.level > 0).sum()))
-    assert not layered_network.failing(first_run(failover.LINUX), network)
+    assert not layered_network.failing(first_run(fatpaths_fct.FAILOVER), network)
     assert not layered_network.failing(first_run(fatpaths_fct.EXPERIMENT), network)
 
 
@@ -160,9 +158,9 @@ def test_the_papers_links_are_ten_times_slower():
 @pytest.mark.slow
 def test_every_scheme_of_the_sweep_can_be_run():
     for experiment in EXPERIMENTS:
-        for scheme in experiment.EXPERIMENT.sweep["scheme"]:
-            experiment.EXPERIMENT.axes["scheme"].parameter.read("it", "scheme", str(scheme))
-            layered_network.check(first_run(experiment.EXPERIMENT, scheme=scheme))
+        for scheme in experiment.sweep["scheme"]:
+            experiment.axes["scheme"].parameter.read("it", "scheme", str(scheme))
+            layered_network.check(first_run(experiment, scheme=scheme))
 
 
 def test_long_flows_that_begin_in_the_second_half_are_told_apart_and_what_tcp_knew_of_each():
@@ -222,7 +220,7 @@ def test_small_runs_measure_and_are_drawn():
         [{**run.parameters, **result.figures, "fidelity": result.fidelity, "seed": 0}], Figure()
     )
     run = first_run(
-        fatpaths_stencil.EXPERIMENT,
+        fatpaths_fct.STENCIL,
         **{
             "topology": "slimfly:q=3,p=1",
             "pattern": "stencil:offset=4",
@@ -233,7 +231,7 @@ def test_small_runs_measure_and_are_drawn():
         },
         rounds=2,
     )
-    result = fatpaths_stencil.measure(run)
+    result = fatpaths_fct.measure_rounds(run)
     assert len(result.figures["rounds_s"]) == 2
     assert result.figures["unfinished"] == 0
     assert (
@@ -242,7 +240,7 @@ def test_small_runs_measure_and_are_drawn():
         <= result.figures["completion_s"]
         == sum(result.figures["rounds_s"])
     )
-    fatpaths_stencil.EXPERIMENT.plot(
+    fatpaths_fct.STENCIL.plot(
         [{**run.parameters, **result.figures, "fidelity": result.fidelity, "seed": 0}], Figure()
     )
 

@@ -12,8 +12,7 @@ from quick import EXPERIMENT
 from weft.experiments.runner import definition, virtual_runs
 from weft.experiments.runner import sweep as sweeps
 from weft.experiments.runner.definition import Result, find
-from weft.experiments.runner.failures import RunFailure
-from weft.experiments.runner.results import Store
+from weft.experiments.runner.results import RunFailure, Store
 from weft.experiments.runner.sweep import on_cluster, sweep
 from weft.testbed.linux.clock import wait_until
 

@@ -10,7 +10,7 @@ from quick import EXPERIMENT
 
 from weft.experiments.cli.virtual_up import boot_progress
 from weft.experiments.runner import console
-from weft.experiments.runner.failures import RunFailure
+from weft.experiments.runner.results import RunFailure
 from weft.testbed.linux import clock
 from weft.testbed.linux.clock import wait_until
 

@@ -6,7 +6,7 @@ import pytest
 from quick import EXPERIMENT
 
 from weft.experiments.cli.cli import main
-from weft.experiments.runner import definition, package_code
+from weft.experiments.runner import definition, provenance
 from weft.experiments.runner.definition import Run, assignments, split
 from weft.topologies import canonical
 
@@ -204,8 +204,8 @@ def package(tmp_path, monkeypatch):
 
 def version_now(**parameters):
     """Return the version of a cell by the packages and files that there are now."""
-    package_code.modules_of.cache_clear()
-    package_code.code_number.cache_clear()
+    provenance.modules_of.cache_clear()
+    provenance.code_number.cache_clear()
     return EXPERIMENT.version_of("graph", {"size": 1, **parameters})
 
 
@@ -215,10 +215,10 @@ def test_rows_of_a_package_are_of_its_code(package):
     for text in ("from quick import EXPERIMENT\n", "from quick import EXPERIMENT  # changed\n"):
         package("quick", text)
         versions.append(version_now())
-    package_code.modules_of.cache_clear()
+    provenance.modules_of.cache_clear()
     assert versions[0] == EXPERIMENT.version
     assert len(set(versions)) == 3
-    assert {version % package_code.STEP for version in versions} == {EXPERIMENT.version}
+    assert {version % provenance.STEP for version in versions} == {EXPERIMENT.version}
 
 
 def test_a_package_of_a_scheme_counts_where_the_scheme_runs(tmp_path, monkeypatch):
@@ -228,7 +228,7 @@ def test_a_package_of_a_scheme_counts_where_the_scheme_runs(tmp_path, monkeypatc
     (folder / "rule.c").write_text("one")
     monkeypatch.syspath_prepend(tmp_path)
     modules = {"theirs": "weft_theirs.scheme"}
-    monkeypatch.setattr(package_code, "modules_by_name", lambda: modules)
+    monkeypatch.setattr(provenance, "modules_by_name", lambda: modules)
     before = version_now(scheme="theirs:delta=2")
     assert version_now(scheme="ecmp") == EXPERIMENT.version != before
     (folder / "rule.c").write_text("two")

@@ -12,9 +12,8 @@ from quick import EXPERIMENT, measure
 
 from weft.experiments.runner import results
 from weft.experiments.runner.definition import Result
-from weft.experiments.runner.failures import RunFailure
 from weft.experiments.runner.parameters import Integer
-from weft.experiments.runner.results import NAME, RunClaim, Store
+from weft.experiments.runner.results import NAME, RunClaim, RunFailure, Store
 from weft.experiments.runner.rows import row_of
 
 ABOUT = {"commit": "abc", "dirty": False}

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from weft.experiments.view import metrics
+from weft.experiments.view import page_data
 
 NETWORK = {
     "run": "demo",
@@ -61,7 +61,7 @@ def parse(text):
 
 def test_the_text_has_the_grammar_and_the_values_of_the_run():
     latest = {"network": NETWORK, "scheme": {"scheme": "ttc"}, "daemons": DAEMONS}
-    samples = parse(metrics.text(latest, {"h0-r0": {"state": "silent"}}, PORTS))
+    samples = parse(page_data.openmetrics(latest, {"h0-r0": {"state": "silent"}}, PORTS))
     run = 'run="demo",topology="file:a\\\\b.json",scheme="ttc"'
     assert samples["weft_run_info", run] == 1
     assert samples["weft_link_up", 'link="h0-r0"'] == 0
@@ -83,7 +83,7 @@ def test_the_text_has_the_grammar_and_the_values_of_the_run():
 
 
 def test_a_run_without_daemons_has_the_families_alone():
-    samples = parse(metrics.text({"network": NETWORK}, {}, PORTS))
+    samples = parse(page_data.openmetrics({"network": NETWORK}, {}, PORTS))
     assert samples["weft_run_info", 'run="demo",topology="file:a\\\\b.json",scheme="ecmp"'] == 1
     assert not any(name.startswith("weft_daemon") for name, _ in samples)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from weft.experiments.view import web_server
 from weft.experiments.view.page_data import drawing, results, schemes
 from weft.experiments.view.web_server import HISTORY, Hub
 from weft.testbed.plan.network_plan import NetworkPlan
@@ -121,3 +123,18 @@ def test_what_is_remembered_has_an_end_and_logs_do_not_push_out_failures() -> No
     events = snapshot(hub)[-1]["events"]
     assert events[0]["event"] == "link"
     assert len(events) == 1 + HISTORY
+
+
+def test_the_pages_find_each_part_of_d3_that_they_use_and_load_no_other() -> None:
+    folder = Path(web_server.__file__).parent
+    library = folder / "static" / "d3.min.js"
+    scripts = [path.read_text() for path in folder.glob("*/*.js") if path != library]
+    used = set(re.findall(r"\bd3\.(\w+)", "\n".join(scripts)))
+    parts = (
+        (Path(__file__).parents[3] / "tools/d3_parts.js")
+        .read_text()
+        .partition("export {")[2]
+        .partition("}")[0]
+    )
+    assert used == set(re.findall(r"\w+", parts))
+    assert used == set(re.findall(r"(\w+):\(\)=>\w+[,}]", library.read_text()[:1000]))

@@ -18,7 +18,7 @@ import pytest
 
 from tests.experiments.view import browser
 from tests.experiments.view.test_metrics import parse
-from weft.experiments.view.metrics import CONTENT_TYPE
+from weft.experiments.view.page_data import CONTENT_TYPE
 from weft.experiments.view.web_server import UNPRIVILEGED
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.network.network import RunningNetwork

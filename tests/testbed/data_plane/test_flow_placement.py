@@ -34,10 +34,10 @@ from weft.testbed.data_plane.plane_tables import (
 )
 from weft.testbed.linux import clock
 from weft.testbed.linux.clock import wait_until
-from weft.testbed.network import scheme_change
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.network.status import wait_until_converged
 from weft.testbed.node_daemon import daemon_files
+from weft.testbed.plan import plane_selection
 from weft.testbed.plan.network_plan import mac
 from weft.testbed.traffic import flows
 from weft.topologies.core.address import dotted
@@ -465,9 +465,9 @@ def test_the_tables_of_all_switches_are_read_at_once(slow: Fabric, table: Switch
 
 def test_dars_rule_is_refused_over_routes_that_are_not_its_own() -> None:
     with pytest.raises(ValueError, match="needs the routes of its own daemons"):
-        scheme_change.check("ecmp", "dar")
-    scheme_change.check("dar:p=1", "dar:elephant_kb=5")
-    scheme_change.check("dar", "ttc")
+        plane_selection.check_change("ecmp", "dar")
+    plane_selection.check_change("dar:p=1", "dar:elephant_kb=5")
+    plane_selection.check_change("dar", "ttc")
     with pytest.raises(ValueError, match="links without a rate"):
         RunningNetwork.create(*_network_without_rate(), scheme="dar:detect=queue")
     assert registry.rule("dar:detect=queue").asks_queues

@@ -13,8 +13,8 @@ import pytest
 
 from tests.daemons.fatpaths.layer_choice import Choice, Start
 from weft.daemons.core import registry
-from weft.daemons.fatpaths.forwarding import in_layer, tagged
 from weft.daemons.fatpaths.scheme import BY_CUT, Trigger
+from weft.daemons.routing.route_addresses import in_layer, tagged
 from weft.daemons.routing.selection import below, flow_hash, mix
 from weft.testbed.data_plane.data_plane import DataPlane
 from weft.testbed.data_plane.layer_program import LayerCounts, LayerProgram

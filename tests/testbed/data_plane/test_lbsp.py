@@ -13,9 +13,10 @@ from weft.testbed.data_plane.data_plane import DataPlane
 from weft.testbed.linux import netns
 from weft.testbed.linux.clock import wait_until
 from weft.testbed.measure.ping import ping
-from weft.testbed.network import impair, scheme_change
+from weft.testbed.network import impair
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.node_daemon import control
+from weft.testbed.plan import plane_selection
 from weft.testbed.runs.network_handle import all_pairs
 from weft.testbed.traffic.flows import Flow, FlowOptions, run
 from weft.topologies.core.address import Prefix
@@ -234,12 +235,12 @@ def test_lbsp_is_refused_over_routes_that_are_not_its_own(
     came_up_with: str, spec: str, said: str
 ) -> None:
     with pytest.raises(ValueError, match=said):
-        scheme_change.check(came_up_with, spec)
+        plane_selection.check_change(came_up_with, spec)
 
 
 def test_a_run_goes_back_to_the_scheme_that_its_daemons_route_by(fabric: RunningNetwork) -> None:
     fabric.change_scheme("rr")
-    assert scheme_change.routing(fabric.run.journal) == "lbsp"
+    assert plane_selection.daemons_scheme(fabric.run.journal) == "lbsp"
     impair.report_degraded(fabric, "a1.0-c0")  # LBSP's daemons still know what that is
     fabric.change_scheme("lbsp:hash=1")
     with pytest.raises(ValueError, match="into 2 link groups"):

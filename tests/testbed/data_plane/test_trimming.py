@@ -16,7 +16,7 @@ import pytest
 
 from tests.daemons.transport.trimming_queue import LinkModel, TrimmingQueue
 from weft.daemons.core import registry
-from weft.daemons.transport import packets
+from weft.daemons.transport import endpoint
 from weft.testbed.data_plane.data_plane import DataPlane, check_trims
 from weft.testbed.linux import libbpf, netlink, netns, tc
 from weft.testbed.linux.clock import wait_until
@@ -45,15 +45,15 @@ def test_constants_are_the_same_in_both_languages() -> None:
         re.findall(r"#define (\w+) (0x[0-9a-f]+|\d+)", (libbpf.DIRECTORY / "trim.h").read_text())
     )
     assert {name: int(value, 0) for name, value in defined.items()} == {
-        "TRIM_SIZE": packets.HEADER_BYTES,
-        "TRIMMABLE": packets.TRIMMABLE,
-        "CONTROL": packets.CONTROL,
-        "TRIMMED": packets.TRIMMED,
-        "TRIMMED_AT_HOST": packets.TRIMMED_AT_HOST,
+        "TRIM_SIZE": endpoint.HEADER_BYTES,
+        "TRIMMABLE": endpoint.TRIMMABLE,
+        "CONTROL": endpoint.CONTROL,
+        "TRIMMED": endpoint.TRIMMED,
+        "TRIMMED_AT_HOST": endpoint.TRIMMED_AT_HOST,
         "HEADERS": tc.HEADER_PRIORITY,
         "DATA_QUEUE": tc.FIFO,
     }
-    assert tc.HEADER_BYTES == packets.HEADER_BYTES
+    assert tc.HEADER_BYTES == endpoint.HEADER_BYTES
 
 
 def test_the_kernel_trims_what_the_simulated_queue_does(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_two_senders_lose_payload_but_no_header(
 ) -> None:
     receiver = udp(0)
     receiver.bind(address(0, star))
-    senders = [udp(host, packets.TRIMMABLE) for host in (1, 2)]
+    senders = [udp(host, endpoint.TRIMMABLE) for host in (1, 2)]
     with DataPlane.open(star) as plane:
         before = plane.counters()[3, 0].trimmed
         for number in range(20):
@@ -177,10 +177,10 @@ def test_two_senders_lose_payload_but_no_header(
     ]
     headers = [row for row in rows if row[2] != PAYLOAD]
     assert {header[2:] for header in headers} == {
-        (packets.HEADER_BYTES - 42, packets.TRIMMED_AT_HOST)
+        (endpoint.HEADER_BYTES - 42, endpoint.TRIMMED_AT_HOST)
     }
     assert 0 < len(headers) == trimmed < 40
-    assert {row[3] for row in rows} == {packets.TRIMMABLE, packets.TRIMMED_AT_HOST}
+    assert {row[3] for row in rows} == {endpoint.TRIMMABLE, endpoint.TRIMMED_AT_HOST}
     first = next(at for at, row in enumerate(rows) if row[2] != PAYLOAD)
     # it overtook data
     assert any(row[2] == PAYLOAD and row[1] < rows[first][1] for row in rows[first:])
@@ -210,7 +210,7 @@ def test_headers_have_ten_times_the_share(
 ) -> None:
     receiver = udp(0)
     receiver.bind(address(0, star))
-    data, control = udp(1, packets.TRIMMABLE), udp(1, packets.CONTROL, tc.HEADER_PRIORITY)
+    data, control = udp(1, endpoint.TRIMMABLE), udp(1, endpoint.CONTROL, tc.HEADER_PRIORITY)
     for _ in range(20):
         data.sendto(bytes([1]) + bytes(PAYLOAD - 1), address(0, star))
     for _ in range(150):
@@ -225,7 +225,7 @@ def test_other_packets_are_as_ever(star: RunningNetwork, udp: Callable[..., sock
     """Of another code point, or so short that nothing would be cut off."""
     receiver = udp(0)
     receiver.bind(address(0, star))
-    for code_point, length in ((0, PAYLOAD), (packets.TRIMMABLE, 22)):
+    for code_point, length in ((0, PAYLOAD), (endpoint.TRIMMABLE, 22)):
         senders = [udp(host, code_point) for host in (1, 2)]
         for number in range(10):
             for each, sender in enumerate(senders):
@@ -244,7 +244,7 @@ def test_packets_before_a_port_without_its_queue_of_data_are_counted(
     with netns.inside(net.netns(1)):
         sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     with sender:
-        sender.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, packets.TRIMMABLE << 2)
+        sender.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, endpoint.TRIMMABLE << 2)
         for _ in range(5):
             sender.sendto(bytes(PAYLOAD), address(0, net))
     wait_until("five packets are counted", lambda: untrimmed_count(net) == 5)
@@ -265,7 +265,7 @@ def test_a_full_queue_of_headers_is_counted_apart(network: Callable[..., Running
     with netns.inside(net.netns(1)):
         sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     with sender:
-        sender.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, packets.CONTROL << 2)
+        sender.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, endpoint.CONTROL << 2)
         sender.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, tc.HEADER_PRIORITY)
         for _ in range(40):
             sender.sendto(bytes(200), address(0, net))
@@ -306,7 +306,7 @@ def test_a_trimmed_packet_is_a_whole_one(
     sent."""
     with netns.inside(star.netns(0)):
         watcher = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0800))
-    senders = [udp(host, packets.TRIMMABLE) for host in (1, 2)]
+    senders = [udp(host, endpoint.TRIMMABLE) for host in (1, 2)]
     for sender in senders:
         sender.bind(("0.0.0.0", 4000))
     with watcher:
@@ -315,7 +315,7 @@ def test_a_trimmed_packet_is_a_whole_one(
             for sender in senders:
                 sender.sendto(bytes(range(number, number + 100)) + bytes(900), address(0, star))
         frames = [watcher.recv(2000) for _ in range(24)]
-    trimmed = [frame for frame in frames if len(frame) == packets.HEADER_BYTES]
+    trimmed = [frame for frame in frames if len(frame) == endpoint.HEADER_BYTES]
     assert trimmed
     for frame in trimmed:
         total, ttl, protocol = struct.unpack_from(">H", frame, 16)[0], frame[22], frame[23]

@@ -18,19 +18,20 @@ from weft.testbed.measure.fidelity import FAIL, Fidelity
 from weft.testbed.network import clean
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.node_daemon import control, daemon_files
-from weft.testbed.node_daemon.successor import HANGS_AFTER as SUPERVISOR_HANGS_AFTER
-from weft.testbed.node_daemon.successor import Successor, watch
 from weft.testbed.node_daemon.watchdog import (
     FIRST_S,
     FORGIVEN_S,
     HANGS_AFTER,
     LONGEST_S,
+    SUPERVISOR_HANGS_AFTER,
     Hangs,
     ProcessorUse,
     Restarts,
     Silences,
+    Successor,
     processor_use,
     usable_s,
+    watch,
 )
 from weft.topologies import build
 
@@ -182,7 +183,7 @@ def test_a_supervisor_that_waits_for_a_processor_is_left_alone_and_ended_if_it_i
             enough.set()
         return processor_use(pid)
 
-    monkeypatch.setattr("weft.testbed.node_daemon.successor.Silences", lambda: Silences(count))
+    monkeypatch.setattr("weft.testbed.node_daemon.watchdog.Silences", lambda: Silences(count))
     reasons: list[str] = []
     watching = threading.Thread(target=lambda: reasons.append(watch(starved_process, heard, 0.02)))
     watching.start()

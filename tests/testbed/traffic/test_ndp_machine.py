@@ -26,13 +26,13 @@ from tests.testbed.traffic.compiled_endpoint import (
     endpoint_library,
 )
 from weft.daemons.transport.endpoint import (
+    HEADER,
     MOST_INCOMING_OF_PEER,
     Backoff,
     LayerChoice,
     Parameters,
     timeout_ns,
 )
-from weft.daemons.transport.packets import HEADER
 from weft.testbed.packets.network import (
     CWiring,
     PacketLink,
