@@ -305,7 +305,12 @@ def parameters(run: Run, how: Carriage) -> Parameters | TcpParameters:
     parsed = transport_of(run)
     if parsed.name == "tcp":
         rto_min_us = run.integer("rto_min_us")
-        return parsed.tcp(how.frame_bytes, rto_min_us=rto_min_us, one_message=how.is_open)
+        return parsed.tcp(
+            how.frame_bytes,
+            rto_min_us=rto_min_us,
+            one_message=how.is_open,
+            layers=how.layers,
+        )
     usual = parsed.ndp(how.rate_bps, how.frame_bytes, layers=how.layers, seed=run.seed)
     return replace(usual, **how.endpoint)
 

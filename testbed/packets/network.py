@@ -33,6 +33,7 @@ from weft.topologies.core.topology import Topology
 SPRAY, HASH = SelectionRule(RANDOM), SelectionRule(FLOW_HASH)
 NO_ECN, CLASSIC_ECN, DCTCP = 0, 1, 2
 RACK, RENO = 0, 1
+NO_LABEL, LABEL_STAYS, PRR, PLB = range(4)
 QUEUED, HEARD = 4, 5  # kinds of events of switches
 WORD_BITS, WORD = 64, (1 << 32) - 1
 FLOWS_OF_TABLE = 1 << 10  # at first, for which there is room
@@ -97,6 +98,9 @@ class TcpParameters(Structure):
     cubic: 1 if windows are those of CUBIC (RFC 9438), with RACK; else those of Reno.
     small_queues: 1 if few packets of a flow wait in its host's queue, about those of a millisecond
         (TCP small queues); 0 if a whole window does.
+    label: NO_LABEL over IPv4; else segments have IPv6's flow label, which switches hash: one that
+        stays, or is drawn again after timeouts and when data come twice (PRR), and after marks (PLB).
+    plb_rounds: of DCTCP in a row with half of the packets marked, after which PLB draws a label.
     """
 
     _fields_ = (
@@ -108,6 +112,8 @@ class TcpParameters(Structure):
         ("recovery", c_uint32),
         ("cubic", c_uint32),
         ("small_queues", c_uint32),
+        ("label", c_uint32),
+        ("plb_rounds", c_uint32),
     )
 
 
@@ -145,6 +151,10 @@ class TcpCounters(Structure):
             "probes",
             "reductions",
             "late",
+            "timeout_rehashes",
+            "duplicate_rehashes",
+            "plb_rehashes",
+            "new_labels",
         )
     )
 

@@ -32,6 +32,7 @@ from weft.topologies.core.grammar import parse, unknown
 ENTROPIES = 128  # of a host with links to several planes, at most; MRC has 128 to 256
 JIFFY_NS = 1_000_000  # of a kernel with 1,000 ticks a second
 SIMULATED_CONTROLS = ("reno", "cubic", "dctcp")
+LABELS = ("none", "stays", "prr", "plb")  # in the order of tcp_machine.h
 SUMMARIES = {
     "tcp": "TCP as in Linux; connections are open before",
     "ndp": "receivers pull packets, and switches trim them to headers, after NDP",
@@ -75,6 +76,14 @@ PARAMETERS: Mapping[str, Mapping[str, IntegerParameter]] = {
             "does, as in RFC 5681 and by default with recovery=reno",
             default=True,
         ),
+        "label": IntegerParameter.word(
+            "IPv6 flow label, which switches hash: none over IPv4, one that stays, one that is drawn "
+            "again after a timeout (prr, as in Linux), or also after many marks (plb)",
+            LABELS,
+        ),
+        "plb_rounds": IntegerParameter(
+            "marked rounds in a row after which label=plb draws a label", 1, 31, default=12
+        ),
     },
     "plain": {
         "rate_mbps": IntegerParameter(
@@ -99,6 +108,7 @@ DEFAULTS: Mapping[str, Any] = {
 }
 ACKNOWLEDGED, ALL = ("ndp", "tcp"), tuple(PARAMETERS)
 DATAGRAM_BYTES = 42  # of a frame's Ethernet, IPv4 and UDP headers
+SEGMENT_BYTES, IPV6_BYTES = 66, 20  # with TCP and its time stamps; what an IPv6 header is longer
 
 
 class Transport(NamedTuple):
@@ -116,9 +126,18 @@ class Transport(NamedTuple):
     start: str
     recovery: str
     small_queues: int
+    label: str
+    plb_rounds: int
     rate_mbps: int
     skip_us: int
     go_back_ns: int
+
+    @property
+    def header_bytes(self) -> int:
+        """Return the bytes of a frame that are no payload, under TCP or without a transport."""
+        if self.name == "plain":
+            return DATAGRAM_BYTES
+        return SEGMENT_BYTES + (IPV6_BYTES if self.label != "none" else 0)
 
     def packets_unasked(self, planes: int = 1) -> int:
         """Return the packets of a message that ndp sends before they are asked for."""
@@ -134,14 +153,22 @@ class Transport(NamedTuple):
             header_bytes=DATAGRAM_BYTES,
         )
 
-    def tcp(self, frame_bytes: int, *, rto_min_us: int, one_message: bool) -> TcpParameters:
+    def tcp(
+        self, frame_bytes: int, *, rto_min_us: int, one_message: bool, layers: int = 1
+    ) -> TcpParameters:
         """Return the parameters of TCP.
 
         Args:
             frame_bytes: of a full packet on a link.
             rto_min_us: least retransmission timeout.
             one_message: see TcpParameters.
+            layers: of the switches.
+
+        Raises:
+            ValueError: hosts have labels, and choose among layers.
         """
+        if self.label != "none" and layers > 1:
+            raise ValueError(f"tcp: label={self.label} is for switches without layers")
         return TcpParameters(
             jiffy_ns=min(JIFFY_NS, 1000 * rto_min_us),
             rto_min_ns=1000 * rto_min_us,
@@ -151,6 +178,8 @@ class Transport(NamedTuple):
             recovery=RENO if self.recovery == "reno" else RACK,
             cubic=self.control == "cubic",
             small_queues=self.small_queues,
+            label=LABELS.index(self.label),
+            plb_rounds=self.plb_rounds,
         )
 
     def ndp(
@@ -218,3 +247,5 @@ def check_simulated(parsed: Transport) -> None:
         )
     if parsed.recovery == "reno" and parsed.control == "cubic":
         raise ValueError("tcp: recovery=reno has no control=cubic; the TCP of RFC 5681 has reno")
+    if parsed.label == "plb" and (parsed.control, parsed.recovery) != ("dctcp", "rack"):
+        raise ValueError("tcp: label=plb counts rounds of DCTCP; take control=dctcp, recovery=rack")
