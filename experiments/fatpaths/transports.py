@@ -37,7 +37,7 @@ from weft.testbed.packets.network import (
     TcpParameters,
     shortest,
 )
-from weft.testbed.packets.transport import Transport, check_simulated, transport
+from weft.testbed.packets.transport import Transport, check_linux, check_simulated, transport
 from weft.testbed.traffic import flows, ndp, tcp
 from weft.topologies.core.grammar import parse
 from weft.topologies.core.link import ETHERNET_BYTES, LinkSpec
@@ -200,10 +200,8 @@ def check(run: Run, *, has_planes: bool = False) -> None:
         )
     if run.engine == "packet":
         check_simulated(parsed)
-    only_simulated = (("retransmissions", "first"), ("recovery", "reno"), ("small_queues", 0))
-    for name, simulated in only_simulated:
-        if run.engine == "kernel" and getattr(parsed, name) == simulated:
-            raise ValueError(f"{run.experiment}: {name}={simulated} needs --engine packet")
+    if run.engine == "kernel":
+        check_linux(parsed)
     if run.engine == "kernel" and parsed.name == "tcp":
         common.check_control(run, parsed.control)
         common.check_tcp(run)
@@ -305,12 +303,7 @@ def parameters(run: Run, how: Carriage) -> Parameters | TcpParameters:
     parsed = transport_of(run)
     if parsed.name == "tcp":
         rto_min_us = run.integer("rto_min_us")
-        return parsed.tcp(
-            how.frame_bytes,
-            rto_min_us=rto_min_us,
-            one_message=how.is_open,
-            layers=how.layers,
-        )
+        return parsed.tcp(how.frame_bytes, rto_min_us=rto_min_us, one_message=how.is_open)
     usual = parsed.ndp(how.rate_bps, how.frame_bytes, layers=how.layers, seed=run.seed)
     return replace(usual, **how.endpoint)
 

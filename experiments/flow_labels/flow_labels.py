@@ -390,15 +390,19 @@ HEARD = ("ecmp", "fatpaths:trigger=cut,start=random")  # whose daemons find fail
 DIED: Where = {"failed_links": 2, "plb_rounds": 12}
 WORST_PAIRS: Where = {"failed_links": 0, "pattern": "worst"}
 AFTER_FAILURES: Where = {"topology": SMALL_FABRICS, "way": ("in-trees", *BY_PATHS, *HEARD), **DIED}
+LABELS_AFTER_FAILURES: Where = {"topology": JELLYFISH, "way": ("label", "prr"), **DIED}
 ON_LINUX: Sequence[Where] = (
     {},
     LINUX_TIMEOUT,
     AFTER_FAILURES,
-    {"topology": JELLYFISH, "way": "prr", **DIED},
+    LABELS_AFTER_FAILURES,
     {"topology": SMALL_FABRICS, "way": ("ports", "ugal", "layers", "flowcut"), **WORST_PAIRS},
 )
 SIMULATED: Sequence[Where] = (
     AFTER_FAILURES,
+    {"way": ("label", "prr", "plb")},
+    LINUX_TIMEOUT,
+    LABELS_AFTER_FAILURES,
     {"topology": SMALL_FABRICS, "way": ("in-trees", *BY_PATHS), **WORST_PAIRS},
 )
 SWEEPS = (

@@ -98,8 +98,9 @@ class TcpParameters(Structure):
     cubic: 1 if windows are those of CUBIC (RFC 9438), with RACK; else those of Reno.
     small_queues: 1 if few packets of a flow wait in its host's queue, about those of a millisecond
         (TCP small queues); 0 if a whole window does.
-    label: NO_LABEL over IPv4; else segments have IPv6's flow label, which switches hash: one that
-        stays, or is drawn again after timeouts and when data come twice (PRR), and after marks (PLB).
+    label: NO_LABEL over IPv4; else segments have IPv6's flow label, which switches hash.  It stays,
+        or is drawn again after timeouts and by receivers of data that come twice (PRR), and also
+        after marks (PLB).
     plb_rounds: of DCTCP in a row with half of the packets marked, after which PLB draws a label.
     """
 
@@ -581,7 +582,7 @@ class PacketNetwork:
 
     Raises:
         ValueError: there are next hops, and a host has no healthy link, or several without planes;
-            switches do not carry the rule.
+            switches do not carry the rule, or have layers where hosts have labels.
 
     Attributes:
         delivered, finished: (host, event) of all hosts, in order of time.
@@ -612,6 +613,9 @@ class PacketNetwork:
         self._look_up: Any = None
         self.calls: DaemonCalls | None = None
         self._rows = (TableFlow * FLOWS_OF_TABLE)()
+        has_labels = isinstance(transport, TcpParameters) and transport.label
+        if has_labels and next_hops and next_hops.layers > 1:
+            raise ValueError("tcp: labels are for switches without layers")
         self._wiring = self._wire(link, next_hops, seed, transport.frame_bytes)
         self._network = self._library.packet_network_new(
             self._wiring, *ends_of(transport), layers or TcpLayers(), seed

@@ -340,7 +340,7 @@ class Simulation:
         self.is_tcp, self.is_plain = hosts.name == "tcp", hosts.name == "plain"
         self.payload_bytes = frame_bytes - hosts.header_bytes
         check_memory(topology, flows, frame_bytes if self.is_tcp else 0)
-        check_forwarding(topology, scheme, hosts.name, daemons=daemons)
+        check_forwarding(topology, scheme, hosts, daemons=daemons)
         self.control = ControlPlane(topology, scheme, links) if daemons else None
         tables = self.control.forwarding if self.control else self._forwarding()
         self.by_routes = tables.next_hops is None and not self.control
@@ -383,9 +383,7 @@ class Simulation:
         kinds = simulated_links(links, passing, tables.mark_packets, retransmissions_first=first)
         endpoint: TcpParameters | StreamParameters | Parameters
         if self.is_tcp:
-            endpoint = hosts.tcp(
-                frame_bytes, rto_min_us=rto_min_us, one_message=True, layers=layers
-            )
+            endpoint = hosts.tcp(frame_bytes, rto_min_us=rto_min_us, one_message=True)
         elif hosts.name == "plain":
             endpoint = hosts.plain(links[0].rate_bps, frame_bytes)
         else:

@@ -77,8 +77,8 @@ PARAMETERS: Mapping[str, Mapping[str, IntegerParameter]] = {
             default=True,
         ),
         "label": IntegerParameter.word(
-            "IPv6 flow label, which switches hash: none over IPv4, one that stays, one that is drawn "
-            "again after a timeout (prr, as in Linux), or also after many marks (plb)",
+            "IPv6 flow label, which switches hash: none over IPv4, one that stays, or is drawn "
+            "again after a timeout (prr, as in Linux), and also after many marks (plb)",
             LABELS,
         ),
         "plb_rounds": IntegerParameter(
@@ -153,22 +153,14 @@ class Transport(NamedTuple):
             header_bytes=DATAGRAM_BYTES,
         )
 
-    def tcp(
-        self, frame_bytes: int, *, rto_min_us: int, one_message: bool, layers: int = 1
-    ) -> TcpParameters:
+    def tcp(self, frame_bytes: int, *, rto_min_us: int, one_message: bool) -> TcpParameters:
         """Return the parameters of TCP.
 
         Args:
             frame_bytes: of a full packet on a link.
             rto_min_us: least retransmission timeout.
             one_message: see TcpParameters.
-            layers: of the switches.
-
-        Raises:
-            ValueError: hosts have labels, and choose among layers.
         """
-        if self.label != "none" and layers > 1:
-            raise ValueError(f"tcp: label={self.label} is for switches without layers")
         return TcpParameters(
             jiffy_ns=min(JIFFY_NS, 1000 * rto_min_us),
             rto_min_ns=1000 * rto_min_us,
@@ -237,6 +229,13 @@ def transport(text: str, names: Collection[str] = ACKNOWLEDGED) -> Transport:
     if values.get("recovery") == "reno":
         values.setdefault("small_queues", 0)
     return Transport(name, **{**DEFAULTS, **values})
+
+
+def check_linux(parsed: Transport) -> None:
+    """Raise ValueError unless hosts of Linux have what the transport names."""
+    for name in ("retransmissions", "recovery", "small_queues", "label"):
+        if (value := getattr(parsed, name)) != DEFAULTS[name]:
+            raise ValueError(f"{parsed.name}: {name}={value} needs --engine packet")
 
 
 def check_simulated(parsed: Transport) -> None:
