@@ -110,10 +110,10 @@ class Flow:
         return self.now // 10**6 + 1
 
     def receive(
-        self, sequence: int, stamp_ms: int = 0, *, label: int = 0, kind: int = DATA
+        self, sequence: int, stamp_ms: int = 0, kind: int = DATA, **fields: int
     ) -> Segment | None:
         """Return the answer to a packet."""
-        data = Segment(sequence=sequence, stamp_ms=stamp_ms, kind=kind, layer=label)
+        data = Segment(sequence=sequence, stamp_ms=stamp_ms, kind=kind, **fields)
         answer = Segment()
         at = c_uint64(self.now)
         is_answered = self.library.tcp_receive(self.flow, at, byref(data), byref(answer))

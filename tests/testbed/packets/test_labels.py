@@ -68,7 +68,7 @@ def test_both_ends_draw_labels_where_a_handshake_is_lost(library: CDLL, label: i
     assert flow.label() == flow.counters.timeout_rehashes == DRAWS[label]
     flow.receive(0, kind=SYN)
     assert flow.label(of_receiver=True) == 0
-    flow.receive(0, kind=SYN, label=flow.label())
+    flow.receive(0, kind=SYN, layer=flow.label())
     assert flow.label(of_receiver=True) == DRAWS[label]
     assert flow.counters.duplicate_rehashes == 0
 
@@ -87,7 +87,7 @@ def test_a_receiver_draws_a_label_if_old_data_come_by_another(library: CDLL, lab
         ((2,), 4, 2),
     ]:
         for sequence in arrived:
-            flow.receive(sequence, label=by)
+            flow.receive(sequence, layer=by)
         assert flow.label(of_receiver=True) == draws * DRAWS[label]
     assert flow.counters.duplicate_rehashes == 2 * DRAWS[label]
     assert flow.label() == 0
@@ -98,10 +98,10 @@ def test_old_data_that_their_time_stamp_betrays_draw_a_label_too(library: CDLL) 
     flow = labelled(library, PRR)
     for sequence in range(4):
         flow.receive(sequence, stamp_ms=9)
-    flow.receive(2, stamp_ms=3, label=1)
+    flow.receive(2, stamp_ms=3, layer=1)
     assert flow.label(of_receiver=True) == 1
-    flow.receive(8, stamp_ms=3, label=2)
-    flow.receive(2, stamp_ms=3, label=1)
+    flow.receive(8, stamp_ms=3, layer=2)
+    flow.receive(2, stamp_ms=3, layer=1)
     assert flow.label(of_receiver=True) == 1
 
 
@@ -109,7 +109,7 @@ def test_labels_that_arrive_are_counted_once(library: CDLL) -> None:
     """Label 2 never arrives, 3 is overtaken by 4, and after 255 draws labels begin again."""
     flow = labelled(library, PRR)
     for sequence, label in enumerate((0, 1, 0, 1, 4, 3, 4, 100, 200, 255, 3, 255, 3)):
-        flow.receive(sequence, label=label)
+        flow.receive(sequence, layer=label)
     assert flow.counters.new_labels == 6
 
 
@@ -153,6 +153,16 @@ def test_half_of_a_round_must_be_marked(library: CDLL, marked: int, draws: int) 
     assert flow.label() == draws
 
 
+def idle_rounds(flow: Flow, rounds: str) -> None:
+    """Let up to four rounds end, marked (m) or not; after two and four nothing is under way."""
+    for number, mark in enumerate(rounds):
+        assert flow.label() == 0
+        if number == 2:
+            flow.write(4 * IPV6_PAYLOAD_BYTES)
+        flow.send()
+        flow.answer((2, 10, 12, 14)[number], congested=mark == "m")
+
+
 @pytest.mark.parametrize(
     ("rounds", "draws"),
     [("mm", 0), ("mmm", 0), ("mmmm", 1), (".mmm", 1), ("m.mm", 0), ("mm.m", 0)],
@@ -160,14 +170,8 @@ def test_half_of_a_round_must_be_marked(library: CDLL, marked: int, draws: int) 
 def test_an_idle_flow_draws_a_label_after_fewer_rounds(
     library: CDLL, rounds: str, draws: int
 ) -> None:
-    """The second and the fourth round, marked (m) or not, end with nothing under way."""
     flow = labelled(library, PLB, size_bytes=10 * IPV6_PAYLOAD_BYTES)
-    for number, mark in enumerate(rounds):
-        assert flow.label() == 0
-        if number == 2:
-            flow.write(4 * IPV6_PAYLOAD_BYTES)
-        flow.send()
-        flow.answer((2, 10, 12, 14)[number], congested=mark == "m")
+    idle_rounds(flow, rounds)
     assert flow.label() == flow.counters.plb_rehashes == draws
 
 
@@ -198,6 +202,16 @@ def test_after_a_timeout_plb_rests_for_one_to_two_minutes(library: CDLL) -> None
         flow.write(1)
         assert flow.label() == label
     assert flow.counters.plb_rehashes == 1
+
+
+def test_rounds_before_a_timeout_count_no_more(library: CDLL) -> None:
+    """Another path has other marks."""
+    flow = labelled(library, PLB, size_bytes=10 * IPV6_PAYLOAD_BYTES)
+    idle_rounds(flow, "mm")
+    flow.write(4 * IPV6_PAYLOAD_BYTES)
+    flow.now = time_out(flow) + 121 * SECOND_NS
+    flow.answer(14, congested=True)
+    assert (flow.label(), flow.counters.plb_rehashes) == (1, 0)
 
 
 def test_a_timeout_in_a_window_that_marks_have_reduced_gives_plb_no_rest(library: CDLL) -> None:
@@ -277,7 +291,8 @@ def test_each_draw_takes_a_random_path(compiled: Path) -> None:
 
 
 def test_plb_spreads_a_flow_whose_packets_are_marked(compiled: Path) -> None:
-    """The label that stays keeps one spine, and so does PLB without marks."""
+    """The label that stays keeps one spine, and so does PLB without marks.  Answers have a label of
+    their own, which stays."""
     spines = {}
     for label, mark_packets in ((LABEL_STAYS, 1), (PLB, 0), (PLB, 1)):
         net = network(
@@ -292,6 +307,8 @@ def test_plb_spreads_a_flow_whose_packets_are_marked(compiled: Path) -> None:
         net.send(0, 0, 4, 0, 30_000_000)
         net.run_until(10 * SECOND_NS)
         assert len(net.finished) == 1
+        assert total(net, "duplicate_rehashes") == 0
+        assert sum(port.frames > 0 for port in net.port_counters()[20:24]) == 1
         spines[label, mark_packets] = sum(frames > 100 for frames in frames_to_spines(net))
         assert (total(net, "plb_rehashes") > 3) == (spines[label, mark_packets] == 4)
     assert list(spines.values()) == [1, 1, 4]
