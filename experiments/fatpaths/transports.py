@@ -202,9 +202,9 @@ def check(run: Run, *, has_planes: bool = False) -> None:
         check_simulated(parsed)
     if run.engine == "kernel":
         check_linux(parsed)
-    if run.engine == "kernel" and parsed.name == "tcp":
-        common.check_control(run, parsed.control)
-        common.check_tcp(run)
+        if parsed.name == "tcp":
+            common.check_control(run, parsed.control)
+            common.check_tcp(run)
 
 
 def ideal_s(loads: Sequence[Load], rate_bps: int, frame_bytes: int) -> float:

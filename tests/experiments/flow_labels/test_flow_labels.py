@@ -148,6 +148,9 @@ def test_one_simulated_flow_at_a_host_has_its_whole_link():
     assert alone["goodput_fraction"] == pytest.approx(1, abs=0.03)
     assert (alone["stopped_flows"], alone["timeouts"]) == (0, 0)
     assert alone["longest_still_ms"] <= 1
+    labelled = simulated_row(topology="clos:n=1,r=2,m=1", failed_links="0", way="label")
+    payload = labelled["goodput_fraction"] / alone["goodput_fraction"]
+    assert 0.97 < payload < 1428.5 / 1448  # an IPv6 header has 20 bytes more
 
 
 @pytest.mark.parametrize(
@@ -192,6 +195,7 @@ def test_the_map_has_a_cell_for_each_way_and_network():
         *rows_of_map(3, way=HEARD, stopped_flows=1),
         *rows_of_map(3, way="label"),
         *rows_of_map(3, way="plb"),  # after 12 rounds
+        *rows_of_map(3, rto_min_us=200_000, goodput_fraction=0.9),
         *rows_of_map(3, pattern="worst", failed_links=0, engine="packet", goodput_fraction=0.4),
         *rows_of_map(2, pattern="worst", failed_links=0),
     ]
