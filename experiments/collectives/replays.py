@@ -122,8 +122,6 @@ def check(run: Run, topology: Topology) -> None:
     if run.engine == "kernel":
         common.network(run)
         common.check_delay(run)
-        if transport.name != "tcp":
-            raise ValueError(f"{run.experiment}: transport {transport.name} needs --engine packet")
         check_linux(transport)
         common.check_control(run, transport.control)
         common.check_tcp(run)

@@ -124,8 +124,6 @@ def check(run: Run) -> None:
         return
     registry.checked(common.network(run), run.text("scheme"))
     common.check_delay(run)
-    if parsed.name != "tcp":
-        raise ValueError(f"{run.experiment}: transport {parsed.name} needs --engine packet")
     check_linux(parsed)
     common.check_control(run, parsed.control)
     common.check_tcp(run)

@@ -37,7 +37,13 @@ from weft.testbed.packets.network import (
     TcpParameters,
     shortest,
 )
-from weft.testbed.packets.transport import Transport, check_linux, check_simulated, transport
+from weft.testbed.packets.transport import (
+    ACKNOWLEDGED,
+    Transport,
+    check_linux,
+    check_simulated,
+    transport,
+)
 from weft.testbed.traffic import flows, ndp, tcp
 from weft.topologies.core.grammar import parse
 from weft.topologies.core.link import ETHERNET_BYTES, LinkSpec
@@ -201,7 +207,7 @@ def check(run: Run, *, has_planes: bool = False) -> None:
     if run.engine == "packet":
         check_simulated(parsed)
     if run.engine == "kernel":
-        check_linux(parsed)
+        check_linux(parsed, ACKNOWLEDGED)
         if parsed.name == "tcp":
             common.check_control(run, parsed.control)
             common.check_tcp(run)

@@ -567,6 +567,15 @@ def ends_of(transport: Parameters | TcpParameters | StreamParameters) -> tuple[o
     )
 
 
+def check_labels(
+    transport: Parameters | TcpParameters | StreamParameters, next_hops: NextHops | None
+) -> None:
+    """Raise ValueError if hosts have labels where switches have layers."""
+    has_labels = isinstance(transport, TcpParameters) and transport.label
+    if has_labels and next_hops and next_hops.layers > 1:
+        raise ValueError("tcp: labels are for switches without layers")
+
+
 class PacketNetwork:
     """Simulated network of endpoints.
 
@@ -613,9 +622,7 @@ class PacketNetwork:
         self._look_up: Any = None
         self.calls: DaemonCalls | None = None
         self._rows = (TableFlow * FLOWS_OF_TABLE)()
-        has_labels = isinstance(transport, TcpParameters) and transport.label
-        if has_labels and next_hops and next_hops.layers > 1:
-            raise ValueError("tcp: labels are for switches without layers")
+        check_labels(transport, next_hops)
         self._wiring = self._wire(link, next_hops, seed, transport.frame_bytes)
         self._network = self._library.packet_network_new(
             self._wiring, *ends_of(transport), layers or TcpLayers(), seed

@@ -231,8 +231,10 @@ def transport(text: str, names: Collection[str] = ACKNOWLEDGED) -> Transport:
     return Transport(name, **{**DEFAULTS, **values})
 
 
-def check_linux(parsed: Transport) -> None:
-    """Raise ValueError unless hosts of Linux have what the transport names."""
+def check_linux(parsed: Transport, names: Collection[str] = ("tcp",)) -> None:
+    """Raise ValueError unless hosts of Linux have the transport, one of `names`."""
+    if parsed.name not in names:
+        raise ValueError(f"transport {parsed.name} needs --engine packet")
     for name in ("retransmissions", "recovery", "small_queues", "label"):
         if (value := getattr(parsed, name)) != DEFAULTS[name]:
             raise ValueError(f"{parsed.name}: {name}={value} needs --engine packet")
