@@ -175,7 +175,7 @@ def check(run: Run) -> None:
         )
     if parsed.name != "ndp":
         raise ValueError(f"{run.experiment}: transport must be ndp, got {parsed.name}")
-    check_forwarding(topology, run.text("scheme"), parsed.name)
+    check_forwarding(topology, run.text("scheme"), parsed)
     scheme, options = registry.checked(topology, run.text("scheme"))
     rule = scheme.rule(options)
     if not rule or rule.hosts:

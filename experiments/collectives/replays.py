@@ -32,7 +32,7 @@ from weft.testbed.measure.reordering import Reordering
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.packets.forwarding import FlowRoutes, forwarding
 from weft.testbed.packets.network import PacketLink, PacketNetwork
-from weft.testbed.packets.transport import Transport, check_simulated
+from weft.testbed.packets.transport import Transport, check_linux, check_simulated
 from weft.testbed.schedules import tasks
 from weft.testbed.schedules.tasks import Progress, TaskGraph, TcpReplay
 from weft.testbed.traffic import tcp
@@ -122,8 +122,7 @@ def check(run: Run, topology: Topology) -> None:
     if run.engine == "kernel":
         common.network(run)
         common.check_delay(run)
-        if transport.name != "tcp":
-            raise ValueError(f"{run.experiment}: transport {transport.name} needs --engine packet")
+        check_linux(transport)
         common.check_control(run, transport.control)
         common.check_tcp(run)
     elif run.engine == "packet":

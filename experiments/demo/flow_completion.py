@@ -23,7 +23,7 @@ from weft.testbed.measure.kernel_counters import PortCounterReader
 from weft.testbed.network.network import RunningNetwork
 from weft.testbed.packets.forwarding import check_forwarding
 from weft.testbed.packets.simulation import PacketFlows, simulate
-from weft.testbed.packets.transport import check_simulated, transport
+from weft.testbed.packets.transport import check_linux, check_simulated, transport
 from weft.testbed.traffic import flows as tcp_flows
 from weft.testbed.traffic import tcp
 from weft.testbed.traffic.flow_results import FlowResults
@@ -120,12 +120,11 @@ def check(run: Run) -> None:
     pairs(run.text("traffic"), run.topology.servers, np.random.default_rng(0))
     if run.engine == "packet":
         check_simulated(parsed)
-        check_forwarding(run.topology, run.text("scheme"), parsed.name)
+        check_forwarding(run.topology, run.text("scheme"), parsed)
         return
     registry.checked(common.network(run), run.text("scheme"))
     common.check_delay(run)
-    if parsed.name != "tcp":
-        raise ValueError(f"{run.experiment}: transport {parsed.name} needs --engine packet")
+    check_linux(parsed)
     common.check_control(run, parsed.control)
     common.check_tcp(run)
 

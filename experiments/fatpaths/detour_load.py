@@ -115,7 +115,7 @@ def measure(run: Run) -> Result:
 def check(run: Run) -> None:
     """Raise ValueError unless the switches of a fabric with equal groups run the scheme."""
     topology = common.network(run)
-    check_forwarding(topology, run.text("routing"), "ndp")
+    check_forwarding(topology, run.text("routing"))
     rule = registry.rule(run.text("routing"))
     if topology.server_centric or rule.hosts or topology.servers % topology.switches:
         raise ValueError(

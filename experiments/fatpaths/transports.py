@@ -37,7 +37,13 @@ from weft.testbed.packets.network import (
     TcpParameters,
     shortest,
 )
-from weft.testbed.packets.transport import Transport, check_simulated, transport
+from weft.testbed.packets.transport import (
+    ACKNOWLEDGED,
+    Transport,
+    check_linux,
+    check_simulated,
+    transport,
+)
 from weft.testbed.traffic import flows, ndp, tcp
 from weft.topologies.core.grammar import parse
 from weft.topologies.core.link import ETHERNET_BYTES, LinkSpec
@@ -200,13 +206,11 @@ def check(run: Run, *, has_planes: bool = False) -> None:
         )
     if run.engine == "packet":
         check_simulated(parsed)
-    only_simulated = (("retransmissions", "first"), ("recovery", "reno"), ("small_queues", 0))
-    for name, simulated in only_simulated:
-        if run.engine == "kernel" and getattr(parsed, name) == simulated:
-            raise ValueError(f"{run.experiment}: {name}={simulated} needs --engine packet")
-    if run.engine == "kernel" and parsed.name == "tcp":
-        common.check_control(run, parsed.control)
-        common.check_tcp(run)
+    if run.engine == "kernel":
+        check_linux(parsed, ACKNOWLEDGED)
+        if parsed.name == "tcp":
+            common.check_control(run, parsed.control)
+            common.check_tcp(run)
 
 
 def ideal_s(loads: Sequence[Load], rate_bps: int, frame_bytes: int) -> float:

@@ -11,8 +11,8 @@ FLOW_LABELS = {
     "stopped_flows": "flows that received no later data in the second half of the counted time",
     "still_ms": "list: longest time without later data, of every flow",
     "longest_still_ms": "the longest of these",
-    "new_labels": "labels in arrived packets of data beside each flow's first; 0 over IPv4; not "
-    "on the engine packet",
+    "new_labels": "labels in arrived packets of data beside each flow's first; 0 over IPv4; on "
+    "the engine packet, as all rehashes, with labels alone",
     "layer_draws": "draws of another layer for a flow, by the program of the hosts; null without",
     "detoured_packets": "packets that switches sent to a detour, by their program; null without",
     "timeout_rehashes": "new hashes after a retransmission timeout (TcpTimeoutRehash); "

@@ -70,30 +70,35 @@ REHASHES = {
 class Way(NamedTuple):
     """Sysctls of hosts, daemons and programs by which paths are chosen.
 
-    ipv6: flows are of IPv6.
     sysctls: of hosts.
     balancing: the scheme of the switches' program beside fixed routes; "" without one.
     scheme: with daemons and data plane; "" for fixed routes.
+    label: of IPv6, as simulated TCP has it.
     """
 
-    ipv6: bool
     sysctls: dict[str, str]
     balancing: str = ""
     scheme: str = ""
+    label: str = "none"
+
+    @property
+    def ipv6(self) -> bool:
+        """Return True if flows are of IPv6."""
+        return self.label != "none"
 
 
 def layers(options: str) -> Way:
     """Return the way of FatPaths' layers, whose flows begin in a random one."""
-    return Way(False, {}, scheme=f"fatpaths:{options},start=random,{DEAF}")
+    return Way({}, scheme=f"fatpaths:{options},start=random,{DEAF}")
 
 
 WAYS = {
-    "ports": Way(False, {}, "ecmp"),
-    "label": Way(True, {"core/txrehash": "0"}),
-    "prr": Way(True, {}),
-    "plb": Way(True, {"ipv4/tcp_plb_enabled": "1"}),
-    "letflow": Way(False, {}, f"letflow:gap_us={GAP_US}"),
-    "ugal": Way(False, {}, scheme=f"ugal:gap_us={GAP_US},{DEAF}"),
+    "ports": Way({}, "ecmp"),
+    "label": Way({"core/txrehash": "0"}, label="stays"),
+    "prr": Way({}, label="prr"),
+    "plb": Way({"ipv4/tcp_plb_enabled": "1"}, label="plb"),
+    "letflow": Way({}, f"letflow:gap_us={GAP_US}"),
+    "ugal": Way({}, scheme=f"ugal:gap_us={GAP_US},{DEAF}"),
     "layers": layers("trigger=cut"),
     "in-trees": layers("construction=intree,trigger=cut"),
     "gaps": layers(f"trigger=gap,gap_us={GAP_US}"),
@@ -105,7 +110,7 @@ WAYS = {
 def way_of(run: Run) -> Way:
     """Return how flows of `run` choose paths, with layers of its seed."""
     text = run.text("way")
-    way = WAYS.get(text, Way(False, {}, scheme=text))
+    way = WAYS.get(text, Way({}, scheme=text))
     return way._replace(scheme=layered_network.seeded(way.scheme, run.seed) if way.scheme else "")
 
 
@@ -260,13 +265,8 @@ def arrivals(capture: LabelCapture, measured_s: float) -> Row:
 
 
 def simulated_scheme(run: Run) -> str:
-    """Return the scheme of simulated switches and hosts; ValueError for flow labels."""
+    """Return the scheme of simulated switches and hosts."""
     way = way_of(run)
-    if way.ipv6:
-        raise ValueError(
-            f"{run.experiment}: simulated TCP has no flow labels; take way=ports, letflow or "
-            "layers, or --engine kernel"
-        )
     name, options = parse(way.scheme or way.balancing or "ecmp")
     return unparse(name, {"ecn": run.text("ecn_packets"), **options})
 
@@ -277,7 +277,8 @@ def simulated(run: Run) -> Result:
     reads = round(run.number("after_s") / READ_S)
     times_s = [begin_s + READ_S * number for number in range(1 + reads)]
     done = simulation(run, int(bits_s * times_s[-1] / 8)).run(faults(run), times_s[-1], times_s)
-    return Result(figures=simulated_figures(done, bits_s * PAYLOAD_FRACTION))
+    figures = simulated_figures(done, bits_s * PAYLOAD_FRACTION)
+    return Result(figures | label_figures(done) if way_of(run).ipv6 else figures)
 
 
 def simulation(run: Run, size_bytes: int) -> Simulation:
@@ -287,7 +288,9 @@ def simulation(run: Run, size_bytes: int) -> Simulation:
         topology,
         simulated_scheme(run),
         PacketFlows.of((src, dst, size_bytes) for src, dst in pairs_of(run, topology)),
-        transport("tcp:control=dctcp"),
+        transport(
+            f"tcp:control=dctcp,label={way_of(run).label},plb_rounds={run.text('plb_rounds')}"
+        ),
         [common.link(run)] * len(topology.links),
         Switching(),
         1 + run.seed,
@@ -323,6 +326,11 @@ def simulated_figures(done: SimulatedFlows, bits_s: float) -> Row:
         "timeouts": int(counters["timeouts"].sum()),
         "retransmitted_fraction": float(counters["retransmissions"].sum() / counters["sent"].sum()),
     }
+
+
+def label_figures(done: SimulatedFlows) -> Row:
+    """Return the columns about flow labels."""
+    return {name: int(done.counters[name].sum()) for name in ("new_labels", *REHASHES)}
 
 
 def longest_run(still: NDArray[np.bool_]) -> int:
@@ -381,19 +389,16 @@ HEARD = ("ecmp", "fatpaths:trigger=cut,start=random")  # whose daemons find fail
 BY_LABELS = ("label", "prr", "plb")
 DIED: Where = {"topology": SMALL_FABRICS, "failed_links": 2}
 WORST_PAIRS: Where = {"topology": SMALL_FABRICS, "failed_links": 0, "pattern": WORST}
-ON_BOTH: Sequence[Where] = (
-    {"way": ("in-trees", *BY_PATHS, *HEARD), **DIED},
-    {"way": ("in-trees", *BY_PATHS), **WORST_PAIRS},
-)
-ON_LINUX: Sequence[Where] = (
+CELLS: Sequence[Where] = (
     {},
     LINUX_TIMEOUT,
-    *ON_BOTH,
-    *({"way": BY_LABELS, **where} for where in (DIED, WORST_PAIRS)),
+    {"way": ("in-trees", *BY_PATHS, *HEARD, *BY_LABELS), **DIED},
+    {"way": ("in-trees", *BY_PATHS, *BY_LABELS), **WORST_PAIRS},
 )
-SWEEPS = (
-    *(Sweep("flow_labels", where, 10) for where in ON_LINUX),
-    *(Sweep("flow_labels", {"engine": "packet", **where}, 10) for where in ON_BOTH),
+SWEEPS = tuple(
+    Sweep("flow_labels", {"engine": engine, **where}, 10)
+    for engine in ("kernel", "packet")
+    for where in CELLS
 )
 EXPERIMENT = Experiment(
     name="flow_labels",

@@ -69,7 +69,7 @@ def slowest_fraction(row: Row) -> float:
 PANELS = (
     MapPanel(
         "two links died: goodput (stopped flows), %",
-        {"failed_links": 2, "pattern": "permutation"},
+        {"failed_links": 2, "pattern": "permutation", "rto_min_us": 10_000},
         stopped_fraction,
     ),
     MapPanel(

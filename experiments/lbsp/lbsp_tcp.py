@@ -213,7 +213,7 @@ def check(run: Run) -> None:
     topology = run.topology if run.engine == "packet" else common.network(run)
     damaged(topology)
     if run.engine == "packet":
-        check_forwarding(topology, run.text("scheme"), "tcp")
+        check_forwarding(topology, run.text("scheme"))
     else:
         common.check_delay(run)
         common.check_tcp(run)

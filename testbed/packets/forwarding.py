@@ -13,6 +13,7 @@ from weft.daemons.core import registry
 from weft.daemons.core.scheme import DAR, RoutedPath
 from weft.daemons.fatpaths import scheme as fatpaths
 from weft.testbed.packets.network import NextHops, TcpLayers, layered, routed, shortest
+from weft.testbed.packets.transport import Transport
 from weft.topologies.core.topology import Topology, require_one_plane
 
 Nodes = tuple[int, ...]
@@ -75,11 +76,11 @@ def forwarding(topology: Topology, spec: str, degraded: Collection[int] = ()) ->
 
 
 def check_forwarding(
-    topology: Topology, spec: str, transport: str = "", *, daemons: bool = False
+    topology: Topology, spec: str, hosts: Transport | None = None, *, daemons: bool = False
 ) -> None:
     """Raise ValueError unless simulated nodes carry the scheme `spec` on `topology`.
 
-    transport: of hosts; "plain" has no choice of layers, "" is not checked.
+    hosts: with their transport, which may have no choice of layers; None: it has.
     daemons: True if the scheme's daemons run beside the packets.
     """
     scheme, options = registry.checked(topology, spec)
@@ -89,12 +90,16 @@ def check_forwarding(
         raise ValueError(
             f"simulated switches do not run {spec}, which reads what daemons write; {advice}"
         )
-    if transport == "plain":
+    if hosts and hosts.name == "plain":
         require_one_plane("hosts without a transport", topology)
     if not rule and topology.planes > 1:
         raise ValueError(f"scheme {spec} has one path; on several planes take ecmp, rps or drill")
-    if rule and rule.hosts and transport == "plain":
+    if not (rule and rule.hosts and hosts):
+        return
+    if hosts.name == "plain":
         raise ValueError("hosts without a transport choose no layers")
+    if hosts.label != "none":
+        raise ValueError(f"tcp: label={hosts.label} is for switches without layers")
 
 
 class FlowRoutes:

@@ -1227,8 +1227,9 @@ static int emit_segment(struct packet_network *n, uint32_t number, uint32_t end,
 		return 0;
 	segment->flow = number;
 	length_bytes = tcp_frame_bytes(m->tcp, segment);
-	segment->layer =
-		layer_of(n, &m->ends[end].choice, pair_of(n, host, peer), segment, length_bytes);
+	segment->layer = n->tcp.label ? tcp_label(m->tcp, end == RECEIVER) :
+					layer_of(n, &m->ends[end].choice, pair_of(n, host, peer),
+						 segment, length_bytes);
 	*frame_at(n, index) = (struct frame){ .segment = *segment, .src = host, .dst = peer };
 	n->places[index].length_bytes = length_bytes;
 	return depart(n, number, end, index);
@@ -1317,7 +1318,7 @@ static uint64_t handshake_ns(struct packet_network *n, uint32_t number)
 		if (port == NONE)
 			break;
 		rtt_ns += 2 * (link_of(n, port)->delay_ns +
-			       transmission_ns(link_of(n, port), TCP_HEADER));
+			       transmission_ns(link_of(n, port), tcp_header_bytes(&n->tcp)));
 		node = n->wiring.peer[port];
 	}
 	return rtt_ns;
@@ -1528,12 +1529,15 @@ static uint32_t host_of(const struct packet_network *n, uint32_t number, const s
 	return host_number(n->wiring.addresses[frame->dst], digits);
 }
 
-/* An entropy value makes of a flow another: layer 0 is the flow itself. */
+/* An entropy value or a label makes of a flow another: layer 0 is the flow itself. */
 static uint32_t hash_of(const struct packet_network *n, uint32_t number, const struct frame *frame)
 {
-	uint32_t seed = mix(n->wiring.rule.seed, number);
-	uint32_t value = n->is_tcp ? 0 : frame->packet.layer;
+	uint32_t seed = mix(n->wiring.rule.seed, number), value;
 
+	if (n->is_tcp)
+		value = n->tcp.label ? frame->segment.layer : 0;
+	else
+		value = frame->packet.layer;
 	return flow_hash(seed, frame->src, frame->dst, flow_of(n, frame) ^ value << 24, UDP);
 }
 
@@ -1736,7 +1740,8 @@ static uint32_t data_bytes(const struct packet_network *n, const struct frame *f
 	uint32_t length_bytes = n->places[frame - n->frames].length_bytes;
 
 	if (n->is_tcp)
-		return frame->segment.kind == TCP_DATA ? length_bytes - TCP_HEADER : 0;
+		return frame->segment.kind == TCP_DATA ? length_bytes - tcp_header_bytes(&n->tcp) :
+							 0;
 	if (n->sources)
 		return length_bytes - n->stream.header_bytes;
 	return frame->packet.kind == NDP_DATA ? length_bytes - NDP_FRAME_HEADER : 0;

@@ -33,6 +33,7 @@ from weft.topologies.core.topology import Topology
 SPRAY, HASH = SelectionRule(RANDOM), SelectionRule(FLOW_HASH)
 NO_ECN, CLASSIC_ECN, DCTCP = 0, 1, 2
 RACK, RENO = 0, 1
+NO_LABEL, LABEL_STAYS, PRR, PLB = range(4)
 QUEUED, HEARD = 4, 5  # kinds of events of switches
 WORD_BITS, WORD = 64, (1 << 32) - 1
 FLOWS_OF_TABLE = 1 << 10  # at first, for which there is room
@@ -97,6 +98,10 @@ class TcpParameters(Structure):
     cubic: 1 if windows are those of CUBIC (RFC 9438), with RACK; else those of Reno.
     small_queues: 1 if few packets of a flow wait in its host's queue, about those of a millisecond
         (TCP small queues); 0 if a whole window does.
+    label: NO_LABEL over IPv4; else segments have IPv6's flow label, which switches hash.  It stays,
+        or is drawn again after timeouts and by receivers of data that come twice (PRR), and also
+        after marks (PLB).
+    plb_rounds: of DCTCP in a row with half of the packets marked, after which PLB draws a label.
     """
 
     _fields_ = (
@@ -108,6 +113,8 @@ class TcpParameters(Structure):
         ("recovery", c_uint32),
         ("cubic", c_uint32),
         ("small_queues", c_uint32),
+        ("label", c_uint32),
+        ("plb_rounds", c_uint32),
     )
 
 
@@ -145,6 +152,10 @@ class TcpCounters(Structure):
             "probes",
             "reductions",
             "late",
+            "timeout_rehashes",
+            "duplicate_rehashes",
+            "plb_rehashes",
+            "new_labels",
         )
     )
 
@@ -556,6 +567,15 @@ def ends_of(transport: Parameters | TcpParameters | StreamParameters) -> tuple[o
     )
 
 
+def check_labels(
+    transport: Parameters | TcpParameters | StreamParameters, next_hops: NextHops | None
+) -> None:
+    """Raise ValueError if hosts have labels where switches have layers."""
+    has_labels = isinstance(transport, TcpParameters) and transport.label
+    if has_labels and next_hops and next_hops.layers > 1:
+        raise ValueError("tcp: labels are for switches without layers")
+
+
 class PacketNetwork:
     """Simulated network of endpoints.
 
@@ -571,7 +591,7 @@ class PacketNetwork:
 
     Raises:
         ValueError: there are next hops, and a host has no healthy link, or several without planes;
-            switches do not carry the rule.
+            switches do not carry the rule, or have layers where hosts have labels.
 
     Attributes:
         delivered, finished: (host, event) of all hosts, in order of time.
@@ -602,6 +622,7 @@ class PacketNetwork:
         self._look_up: Any = None
         self.calls: DaemonCalls | None = None
         self._rows = (TableFlow * FLOWS_OF_TABLE)()
+        check_labels(transport, next_hops)
         self._wiring = self._wire(link, next_hops, seed, transport.frame_bytes)
         self._network = self._library.packet_network_new(
             self._wiring, *ends_of(transport), layers or TcpLayers(), seed

@@ -38,7 +38,7 @@ from weft.testbed.packets.network import (
 )
 from weft.testbed.packets.parts import parts_of
 from weft.testbed.packets.switching import NONE, Switching, switching
-from weft.testbed.packets.transport import DATAGRAM_BYTES, Transport
+from weft.testbed.packets.transport import Transport
 from weft.topologies import build
 from weft.topologies.core.failures import fail_links
 from weft.topologies.core.link import Gbps, LinkSpec
@@ -50,7 +50,6 @@ RTO_MIN_US = 200_000
 COLUMNS = ("start_s", "src", "dst", "bytes")  # of a file of flows
 MOST_NODES = 120_000
 MOST_SAMPLES = 1 << 20
-TCP_HEADER_BYTES = 66  # of a frame
 MOST_LINE, MOST_DIGITS = 1 << 18, 18  # of a file of flows; csv refuses half of such a line
 MOST_START_S, MOST_FLOWS = 10_000.0, 1 << 24
 # memory of a flow, of a packet of TCP, and of a link; while switches' tables are made, of an entry,
@@ -339,9 +338,9 @@ class Simulation:
         self.paths, self.degraded = paths, degraded
         self._take(flows, rounds)
         self.is_tcp, self.is_plain = hosts.name == "tcp", hosts.name == "plain"
-        self.payload_bytes = frame_bytes - (DATAGRAM_BYTES if self.is_plain else TCP_HEADER_BYTES)
+        self.payload_bytes = frame_bytes - hosts.header_bytes
         check_memory(topology, flows, frame_bytes if self.is_tcp else 0)
-        check_forwarding(topology, scheme, hosts.name, daemons=daemons)
+        check_forwarding(topology, scheme, hosts, daemons=daemons)
         self.control = ControlPlane(topology, scheme, links) if daemons else None
         tables = self.control.forwarding if self.control else self._forwarding()
         self.by_routes = tables.next_hops is None and not self.control

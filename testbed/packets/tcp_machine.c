@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "tcp_machine.h"
+#include "../data_plane/hash.h"
 #include "cubic.h"
 #include "memory.h"
 
@@ -33,6 +34,8 @@
 #define WHEEL_BITS                                                                                 \
 	3 /* by which ticks of one level of the timer wheel are coarser than of the one below */
 #define WHEEL_TICKS 63 /* that the finest level reaches */
+#define PLB_IDLE_ROUNDS 3 /* tcp_plb_idle_rehash_rounds */
+#define PLB_PAUSE_MS 60000 /* tcp_plb_suspend_rto_sec */
 
 enum { LISTED = 1, SACKED = 2, LOST = 4, AGAIN = 8, EVER_AGAIN = 16 };
 enum { OPEN, REDUCING, RECOVERY, LOSS };
@@ -77,12 +80,15 @@ struct sender {
 	uint8_t probe_again, probe_due, repair_due, reduced;
 	uint8_t may_be_late; /* what a timeout marked lost (F-RTO, RFC 5682) */
 	uint8_t prefers_new; /* packets to those that are lost, until it pauses */
+	uint8_t label, marked_rounds;
+	uint32_t plb_resumes_ms; /* after a timeout */
 	uint64_t deadline;
 	uint32_t alpha, marked_acks, acks, alpha_point;
 	uint64_t last_sent_at;
 };
 
-/* late, spurious: as in struct tcp_counters; the sender counts the latter unless it is Reno. */
+/* late, spurious and others: as in struct tcp_counters; the sender counts spurious ones unless it is Reno.
+ * heard_label: of the last data; newest_label: of the sender's latest draw. */
 struct receiver {
 	uint8_t *received;
 	struct tcp_block blocks[MOST_BLOCKS];
@@ -91,12 +97,13 @@ struct receiver {
 	uint32_t buffer,
 		early; /* packets that the buffer holds, and that wait in it for one before them */
 	uint32_t edge; /* of the window, which never goes back */
-	uint32_t measured_from,
-		measured; /* packets since the last measurement, and by it (buffer) */
+	uint32_t measured_from, measured; /* packets since the last measurement, and by it */
 	uint32_t latest; /* number behind the highest that has arrived */
 	uint32_t round_end; /* where the window ended when a round trip began to be timed */
 	uint64_t round_at, round_ns; /* when it began, and the shortest one */
 	uint64_t deadline, in_order_at, measured_at, late, spurious;
+	uint64_t duplicate_rehashes, new_labels;
+	uint8_t label, heard_label, newest_label, had_syn;
 };
 
 /* What one acknowledgement has shown.  original: a packet has arrived that was never sent again, of those
@@ -169,7 +176,7 @@ struct tcp_flow *tcp_new(const struct tcp_parameters *parameters, uint32_t flow,
 	f->cubic = parameters->cubic ? (struct cubic *)(f + 1) : 0;
 	f->parameters = *parameters;
 	f->flow = flow;
-	f->payload_bytes = parameters->frame_bytes - TCP_HEADER;
+	f->payload_bytes = parameters->frame_bytes - tcp_header_bytes(parameters);
 	f->s = (struct sender){
 		.first = NONE,
 		.last = NONE,
@@ -408,6 +415,92 @@ static void list(struct sender *s, uint32_t sequence, uint64_t now)
 	s->last = sequence;
 }
 
+/* Labels. */
+
+static int draws_labels(const struct tcp_flow *f)
+{
+	return f->parameters.label >= TCP_PRR;
+}
+
+/* Draw a label after a timeout (tcp_write_timeout). */
+static void leave_dead_path(struct tcp_flow *f)
+{
+	f->s.label += draws_labels(f);
+	f->counters.timeout_rehashes += draws_labels(f);
+}
+
+/* Draw a label after rounds with many marks, or after few if nothing is under way (tcp_plb_check_rehash). */
+static void leave_marked_path(struct tcp_flow *f, uint64_t now)
+{
+	struct sender *s = &f->s;
+	uint32_t rounds = f->parameters.plb_rounds;
+
+	if (s->next == s->acknowledged)
+		rounds = least(rounds, PLB_IDLE_ROUNDS);
+	if (f->parameters.label != TCP_PLB || s->marked_rounds < rounds ||
+	    now / MS_NS < s->plb_resumes_ms)
+		return;
+	s->label++;
+	s->marked_rounds = 0;
+	f->counters.plb_rehashes++;
+}
+
+/* Note the end of a round of DCTCP, as tcp_plb_update_state(). */
+static void note_round(struct tcp_flow *f, uint64_t now)
+{
+	struct sender *s = &f->s;
+
+	if (!s->acks)
+		return;
+	if (2 * s->marked_acks < s->acks)
+		s->marked_rounds = 0;
+	else
+		s->marked_rounds = least(s->marked_rounds + 1, f->parameters.plb_rounds);
+	leave_marked_path(f, now);
+}
+
+/* Keep PLB from a path that a timeout has left, for one to two minutes (tcp_plb_update_state_upon_rto). */
+static void pause_plb(struct tcp_flow *f, uint64_t now)
+{
+	uint32_t pause_ms = PLB_PAUSE_MS + below(mix(f->flow, now), PLB_PAUSE_MS);
+
+	f->s.marked_rounds = 0;
+	f->s.plb_resumes_ms = now / MS_NS + pause_ms;
+}
+
+/* Note the label of data.  Old data that come by another one than the last draw one for answers: the sender
+ * draws labels after timeouts, so it has not heard of them (tcp_rcv_spurious_retrans). */
+static void note_label(struct tcp_flow *f, const struct tcp_segment *data)
+{
+	struct receiver *r = &f->r;
+	uint8_t draws = data->layer - r->newest_label;
+
+	if (!f->parameters.label)
+		return;
+	if (draws_labels(f) && data->sequence < r->expected && data->layer != r->heard_label) {
+		r->label++;
+		r->duplicate_rehashes++;
+	}
+	r->heard_label = data->layer;
+	if (draws && draws <= UINT8_MAX / 2) { /* else it has been overtaken */
+		r->newest_label = data->layer;
+		r->new_labels++;
+	}
+}
+
+/* Draw a label for the answer to a SYN that comes again (tcp_rtx_synack). */
+static void note_syn(struct tcp_flow *f, const struct tcp_segment *syn)
+{
+	f->r.label += f->r.had_syn && draws_labels(f);
+	f->r.had_syn = 1;
+	f->r.newest_label = syn->layer;
+}
+
+uint8_t tcp_label(const struct tcp_flow *f, int is_receiver)
+{
+	return is_receiver ? f->r.label : f->s.label;
+}
+
 /* Timers. */
 
 static uint64_t retransmission_timeout(const struct tcp_flow *f)
@@ -494,6 +587,7 @@ uint32_t tcp_write(struct tcp_flow *f, uint64_t now, uint64_t size_bytes)
 	if (count > MOST_PACKETS - f->packets || (end > f->room && !grow(f, end)))
 		return 0;
 	restart_after_idling(f, now);
+	leave_marked_path(f, now);
 	for (uint32_t p = f->packets; p < end; p++)
 		f->s.packets[p].payload_bytes = f->payload_bytes;
 	f->s.packets[end - 1].payload_bytes = size_bytes - (uint64_t)(count - 1) * f->payload_bytes;
@@ -833,7 +927,8 @@ static int note_repetition(struct tcp_flow *f, uint64_t now, const struct tcp_se
 	return 1;
 }
 
-static void update_alpha(struct tcp_flow *f, const struct tcp_segment *ack, uint32_t delivered)
+static void update_alpha(struct tcp_flow *f, uint64_t now, const struct tcp_segment *ack,
+			 uint32_t delivered)
 {
 	struct sender *s = &f->s;
 
@@ -841,6 +936,7 @@ static void update_alpha(struct tcp_flow *f, const struct tcp_segment *ack, uint
 	s->marked_acks += ack->congested ? delivered : 0;
 	if (s->acknowledged < s->alpha_point)
 		return;
+	note_round(f, now);
 	s->alpha -= s->alpha >> 4 ? s->alpha >> 4 : s->alpha;
 	if (s->acks)
 		s->alpha = least(ALPHA_ONE, s->alpha + ((s->marked_acks << 6) / s->acks));
@@ -1075,7 +1171,7 @@ void tcp_answered(struct tcp_flow *f, uint64_t now, const struct tcp_segment *ac
 	news.delivered += repetitions;
 	s->limit = most(s->limit, ack->sequence + ack->window);
 	if (f->parameters.ecn == TCP_DCTCP)
-		update_alpha(f, ack, news.delivered);
+		update_alpha(f, now, ack, news.delivered);
 	end_probe(f, ack, &news);
 	if (news.advanced)
 		s->has_timed_out = 0;
@@ -1306,6 +1402,7 @@ static void time_out(struct tcp_flow *f, uint64_t now)
 		s->prior_window = s->window;
 		s->prior_threshold = current_threshold(s);
 		s->threshold = threshold_of_loss(f);
+		pause_plb(f, now);
 		allow_undo(s);
 	}
 	if (s->state == OPEN && s->sacked >= DUPLICATES)
@@ -1344,6 +1441,8 @@ void tcp_expire(struct tcp_flow *f, uint64_t now)
 		wait_no_longer(f, now);
 	else
 		set_timer(f, now, TIMER_NONE, 0);
+	if (timer == TIMER_RTO)
+		leave_dead_path(f);
 	if (!s->connected) {
 		s->backoff++;
 		f->counters.timeouts++;
@@ -1523,6 +1622,7 @@ int tcp_receive(struct tcp_flow *f, uint64_t now, const struct tcp_segment *data
 
 	if (data->kind == TCP_SYN) {
 		r->measured_at = now;
+		note_syn(f, data);
 		*answers = (struct tcp_segment){ .flow = f->flow,
 						 .window = r->window,
 						 .kind = TCP_SYN_ACK };
@@ -1533,6 +1633,8 @@ int tcp_receive(struct tcp_flow *f, uint64_t now, const struct tcp_segment *data
 	/* out of the window, or PAWS (RFC 7323, section 5) */
 	if (!is_reno(f) &&
 	    (sequence + 1 < r->last_answered || data->stamp_ms + MOST_STAMP_AGE < r->stamp_ms)) {
+		if (sequence < r->expected)
+			note_label(f, data);
 		*answers = answer_of(f);
 		add_blocks(f, answers, sequence < r->expected ? sequence : NONE);
 		if (sequence < r->expected)
@@ -1545,6 +1647,7 @@ int tcp_receive(struct tcp_flow *f, uint64_t now, const struct tcp_segment *data
 		answers[n_answers] = answer_of(f);
 		add_blocks(f, &answers[n_answers++], NONE);
 	}
+	note_label(f, data);
 	at_once = note_marks(f, data);
 	if (sequence <= r->last_answered && data->stamp_ms >= r->stamp_ms)
 		r->stamp_ms = data->stamp_ms;
@@ -1592,11 +1695,18 @@ uint32_t tcp_acknowledged(const struct tcp_flow *f)
 	return f->s.acknowledged;
 }
 
+uint32_t tcp_header_bytes(const struct tcp_parameters *parameters)
+{
+	return TCP_HEADER + (parameters->label ? TCP_IPV6_BYTES : 0);
+}
+
 uint32_t tcp_frame_bytes(const struct tcp_flow *f, const struct tcp_segment *segment)
 {
+	uint32_t header_bytes = tcp_header_bytes(&f->parameters);
+
 	if (segment->kind == TCP_DATA)
-		return TCP_HEADER + f->s.packets[segment->sequence].payload_bytes;
-	return TCP_HEADER + 8 * segment->n_blocks + (segment->n_blocks ? 4 : 0);
+		return header_bytes + f->s.packets[segment->sequence].payload_bytes;
+	return header_bytes + 8 * segment->n_blocks + (segment->n_blocks ? 4 : 0);
 }
 
 void tcp_fetch(const struct tcp_flow *f, int is_receiver)
@@ -1612,6 +1722,8 @@ void tcp_fetch(const struct tcp_flow *f, int is_receiver)
 const struct tcp_counters *tcp_counters(struct tcp_flow *f)
 {
 	f->counters.late = f->r.late;
+	f->counters.duplicate_rehashes = f->r.duplicate_rehashes;
+	f->counters.new_labels = f->r.new_labels;
 	if (is_reno(f))
 		f->counters.spurious = f->r.spurious;
 	return &f->counters;

@@ -14,18 +14,24 @@
 #include <stdint.h>
 
 #define TCP_HEADER 66 /* of a frame: Ethernet, IPv4, TCP with time stamps */
+#define TCP_IPV6_BYTES 20 /* that an IPv6 header is longer */
 #define TCP_SENT_BLOCKS 3 /* beside time stamps */
 #define TCP_MOST_ANSWERS 2 /* to one segment */
 #define TCP_NEVER UINT64_MAX
 
 enum { TCP_NO_ECN, TCP_CLASSIC_ECN, TCP_DCTCP };
 enum { TCP_RACK, TCP_RENO };
+enum { TCP_NO_LABEL, TCP_LABEL_STAYS, TCP_PRR, TCP_PLB };
 enum { TCP_SYN = 1, TCP_SYN_ACK, TCP_DATA, TCP_ACK };
 
 /* one_message: 1 if a connection has one message alone: it is open before, so that no handshake is
  * lost, and is closed with the last packet, which is acknowledged at once.
  * recovery: how losses are found and repaired: TCP_RACK or TCP_RENO.  cubic: 1 if windows are those of
- * CUBIC, with TCP_RACK.  small_queues: 1 if a host lets few packets of a flow wait in its queue. */
+ * CUBIC, with TCP_RACK.  small_queues: 1 if a host lets few packets of a flow wait in its queue.
+ *
+ * label: 0 over IPv4.  Else segments have IPv6's flow label, one for each end: TCP_LABEL_STAYS, or drawn
+ * again after a timeout, and by a receiver when data come twice (TCP_PRR), and also after plb_rounds rounds
+ * of DCTCP in a row with half of the packets marked (TCP_PLB). */
 struct tcp_parameters {
 	uint64_t jiffy_ns;
 	uint64_t rto_min_ns;
@@ -35,6 +41,8 @@ struct tcp_parameters {
 	uint32_t recovery;
 	uint32_t cubic;
 	uint32_t small_queues;
+	uint32_t label;
+	uint32_t plb_rounds;
 };
 
 struct tcp_block {
@@ -45,16 +53,19 @@ struct tcp_block {
  * been reduced (CWR).  congested: echo of a mark (ECE).  capable: may be marked.  stamp_ms: time
  * stamp, or its echo.  window: packets that the receiver has room for behind `sequence`; of data, the
  * sender's round trip in microseconds.
- * repeated: the first block has arrived before. */
+ * repeated: the first block has arrived before.  layer: of FatPaths, or the label: how often it has been
+ * drawn, modulo 256. */
 struct tcp_segment {
 	uint32_t flow, sequence, stamp_ms, window;
 	uint8_t kind, n_blocks, layer, reduced, congested, repeated, marked, capable;
 	struct tcp_block blocks[TCP_SENT_BLOCKS];
 };
 
-/* late: packets that arrived behind a later one. */
+/* late: packets that arrived behind a later one.  timeout_rehashes, duplicate_rehashes, plb_rehashes: labels drawn
+ * after timeouts, by the receiver, and by PLB.  new_labels: that have arrived beside the sender's first. */
 struct tcp_counters {
 	uint64_t sent, retransmissions, spurious, timeouts, probes, reductions, late;
+	uint64_t timeout_rehashes, duplicate_rehashes, plb_rehashes, new_labels;
 };
 
 struct arena;
@@ -106,5 +117,9 @@ uint32_t tcp_latest(const struct tcp_flow *flow);
 /* Return those of which the sender knows that. */
 uint32_t tcp_acknowledged(const struct tcp_flow *flow);
 
+/* Return the label of an end. */
+uint8_t tcp_label(const struct tcp_flow *flow, int is_receiver);
+
+uint32_t tcp_header_bytes(const struct tcp_parameters *parameters);
 uint32_t tcp_frame_bytes(const struct tcp_flow *flow, const struct tcp_segment *segment);
 const struct tcp_counters *tcp_counters(struct tcp_flow *flow);

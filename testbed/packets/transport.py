@@ -32,6 +32,7 @@ from weft.topologies.core.grammar import parse, unknown
 ENTROPIES = 128  # of a host with links to several planes, at most; MRC has 128 to 256
 JIFFY_NS = 1_000_000  # of a kernel with 1,000 ticks a second
 SIMULATED_CONTROLS = ("reno", "cubic", "dctcp")
+LABELS = ("none", "stays", "prr", "plb")  # in the order of tcp_machine.h
 SUMMARIES = {
     "tcp": "TCP as in Linux; connections are open before",
     "ndp": "receivers pull packets, and switches trim them to headers, after NDP",
@@ -75,6 +76,14 @@ PARAMETERS: Mapping[str, Mapping[str, IntegerParameter]] = {
             "does, as in RFC 5681 and by default with recovery=reno",
             default=True,
         ),
+        "label": IntegerParameter.word(
+            "IPv6 flow label, which switches hash: none over IPv4, one that stays, or is drawn "
+            "again after a timeout (prr, as in Linux), and also after many marks (plb)",
+            LABELS,
+        ),
+        "plb_rounds": IntegerParameter(
+            "marked rounds in a row after which label=plb draws a label", 1, 31, default=12
+        ),
     },
     "plain": {
         "rate_mbps": IntegerParameter(
@@ -99,6 +108,7 @@ DEFAULTS: Mapping[str, Any] = {
 }
 ACKNOWLEDGED, ALL = ("ndp", "tcp"), tuple(PARAMETERS)
 DATAGRAM_BYTES = 42  # of a frame's Ethernet, IPv4 and UDP headers
+SEGMENT_BYTES, IPV6_BYTES = 66, 20  # with TCP and its time stamps; what an IPv6 header is longer
 
 
 class Transport(NamedTuple):
@@ -116,9 +126,18 @@ class Transport(NamedTuple):
     start: str
     recovery: str
     small_queues: int
+    label: str
+    plb_rounds: int
     rate_mbps: int
     skip_us: int
     go_back_ns: int
+
+    @property
+    def header_bytes(self) -> int:
+        """Return the bytes of a frame that are no payload, under TCP or without a transport."""
+        if self.name == "plain":
+            return DATAGRAM_BYTES
+        return SEGMENT_BYTES + (IPV6_BYTES if self.label != "none" else 0)
 
     def packets_unasked(self, planes: int = 1) -> int:
         """Return the packets of a message that ndp sends before they are asked for."""
@@ -151,6 +170,8 @@ class Transport(NamedTuple):
             recovery=RENO if self.recovery == "reno" else RACK,
             cubic=self.control == "cubic",
             small_queues=self.small_queues,
+            label=LABELS.index(self.label),
+            plb_rounds=self.plb_rounds,
         )
 
     def ndp(
@@ -210,6 +231,15 @@ def transport(text: str, names: Collection[str] = ACKNOWLEDGED) -> Transport:
     return Transport(name, **{**DEFAULTS, **values})
 
 
+def check_linux(parsed: Transport, names: Collection[str] = ("tcp",)) -> None:
+    """Raise ValueError unless hosts of Linux have the transport, one of `names`."""
+    if parsed.name not in names:
+        raise ValueError(f"transport {parsed.name} needs --engine packet")
+    for name in ("retransmissions", "recovery", "small_queues", "label"):
+        if (value := getattr(parsed, name)) != DEFAULTS[name]:
+            raise ValueError(f"{parsed.name}: {name}={value} needs --engine packet")
+
+
 def check_simulated(parsed: Transport) -> None:
     """Raise ValueError unless simulated hosts have what the transport names."""
     if parsed.control not in SIMULATED_CONTROLS:
@@ -218,3 +248,5 @@ def check_simulated(parsed: Transport) -> None:
         )
     if parsed.recovery == "reno" and parsed.control == "cubic":
         raise ValueError("tcp: recovery=reno has no control=cubic; the TCP of RFC 5681 has reno")
+    if parsed.label == "plb" and (parsed.control, parsed.recovery) != ("dctcp", "rack"):
+        raise ValueError("tcp: label=plb counts rounds of DCTCP; take control=dctcp, recovery=rack")

@@ -49,6 +49,7 @@ NETWORKS = (
 )
 TRANSPORTS = (
     *("tcp", "tcp:control=dctcp", "tcp:control=cubic,small_queues=0", "tcp:recovery=reno"),
+    *("tcp:label=prr", "tcp:control=dctcp,label=plb,plb_rounds=1"),
     *("ndp", "ndp:window=1", "ndp:window=255,choice=reps,entropies=8", "ndp:choice=mrc"),
     *("ndp:retransmissions=first", "plain", "plain:rate_mbps=7,skip_us=3", "plain:go_back_ns=500"),
 )

@@ -70,6 +70,12 @@ def test_simulated_means_are_within_three_percent_of_linux() -> None:
         ("packet", {"traffic": "incast:senders=12"}, "senders must be at most 11"),
         ("packet", {"transport": "tcp:control=bbr"}, "no simulated congestion control"),
         ("kernel", {"transport": "ndp"}, "transport ndp needs --engine packet"),
+        ("kernel", {"transport": "tcp:label=prr"}, "label=prr needs --engine packet"),
+        (
+            "packet",
+            {"topology": "slimfly:q=3,p=2", "scheme": "fatpaths", "transport": "tcp:label=prr"},
+            "label=prr is for switches without layers",
+        ),
     ],
 )
 def test_what_an_engine_lacks_is_refused(engine: str, values: dict[str, str], reason: str) -> None:

@@ -148,6 +148,9 @@ def test_one_simulated_flow_at_a_host_has_its_whole_link():
     assert alone["goodput_fraction"] == pytest.approx(1, abs=0.03)
     assert (alone["stopped_flows"], alone["timeouts"]) == (0, 0)
     assert alone["longest_still_ms"] <= 1
+    labelled = simulated_row(topology="clos:n=1,r=2,m=1", failed_links="0", way="label")
+    payload = labelled["goodput_fraction"] / alone["goodput_fraction"]
+    assert 0.97 < payload < 1428.5 / 1448  # an IPv6 header has 20 bytes more
 
 
 @pytest.mark.parametrize(
@@ -157,10 +160,25 @@ def test_the_longest_run_is_found_anywhere(text: str, length: int):
     assert longest_run(np.array([letter == "1" for letter in text], dtype=bool)) == length
 
 
-def test_labels_are_not_simulated():
-    for way in ("label", "prr", "plb"):
-        with pytest.raises(ValueError, match="simulated TCP has no flow labels"):
-            simulated_run(failed_links="0", way=way)
+def test_simulated_prr_alone_leaves_dead_links():
+    texts = {"failed_links": "1", "after_s": "0.5"}
+    rows = {way: simulated_row(**texts, way=way) for way in ("ports", "label", "prr", "plb")}
+    for way in ("prr", "plb"):
+        assert rows[way]["stopped_flows"] < rows["label"]["stopped_flows"]
+    assert rows["prr"]["timeout_rehashes"] == rows["prr"]["timeouts"] > 0
+    assert 0 < rows["prr"]["new_labels"] <= rows["prr"]["timeout_rehashes"]
+    assert rows["label"]["timeouts"] > 0 == rows["label"]["timeout_rehashes"]
+    assert rows["label"]["new_labels"] == rows["label"]["duplicate_rehashes"] == 0
+    assert not {"new_labels", "timeout_rehashes"} & rows["ports"].keys()
+
+
+def test_simulated_plb_draws_labels_after_the_rounds_of_the_run():
+    texts = {"failed_links": "0", "after_s": "0.5", "way": "plb"}
+    rows = [simulated_row(**texts, plb_rounds=rounds) for rounds in ("1", "3", "31")]
+    draws = [row["plb_rehashes"] for row in rows]
+    assert draws[0] > draws[1] > draws[2]
+    assert rows[0]["timeouts"] == 0 < rows[0]["new_labels"] <= draws[0]
+    assert simulated_row(**texts, plb_rounds="1") == rows[0]
 
 
 def rows_of_map(networks: int, **more: object):
@@ -177,6 +195,7 @@ def test_the_map_has_a_cell_for_each_way_and_network():
         *rows_of_map(3, way=HEARD, stopped_flows=1),
         *rows_of_map(3, way="label"),
         *rows_of_map(3, way="plb"),  # after 12 rounds
+        *rows_of_map(3, rto_min_us=200_000, goodput_fraction=0.9),
         *rows_of_map(3, pattern="worst", failed_links=0, engine="packet", goodput_fraction=0.4),
         *rows_of_map(2, pattern="worst", failed_links=0),
     ]
@@ -248,7 +267,11 @@ def test_programs_of_hosts_and_switches_are_counted():
 @pytest.mark.virtual
 def test_linux_and_simulated_tcp_agree_on_who_stops():
     texts = {"failed_links": "1", "plb_rounds": "12", "after_s": "0.5"}
-    for way in ("ports", "ecmp"):
+    for way in ("ports", "ecmp", "label"):
         linux, simulated = row(**texts, way=way), simulated_row(**texts, way=way)
-        assert (linux["stopped_flows"] > 0) == (simulated["stopped_flows"] > 0) == (way == "ports")
+        assert (
+            (linux["stopped_flows"] > 0)
+            == (simulated["stopped_flows"] > 0)
+            == (way in ("ports", "label"))
+        )
         assert linux["flows"] == simulated["flows"]

@@ -18,7 +18,7 @@ from itertools import chain
 
 from weft.testbed.packets.network import RENO, TcpCounters, TcpParameters
 
-DATA, ACK = 3, 4  # enum of tcp_machine.h
+SYN, DATA, ACK = 1, 3, 4  # enum of tcp_machine.h
 MOST_ANSWERS = 2
 RTT_NS = 100_000
 NEVER = 2**64 - 1
@@ -47,7 +47,13 @@ class Flow:
     """A flow whose segments a test carries by hand."""
 
     def __init__(
-        self, library: CDLL, ecn: int, *, size_bytes: int = 1_000_000, **parameters: int
+        self,
+        library: CDLL,
+        ecn: int,
+        *,
+        size_bytes: int = 1_000_000,
+        is_open: bool = True,
+        **parameters: int,
     ) -> None:
         self.library, self.now = library, 0
         library.tcp_new.restype = c_void_p
@@ -55,10 +61,15 @@ class Flow:
         library.tcp_sender_deadline.restype = c_uint64
         library.tcp_counters.restype = POINTER(TcpCounters)
         values = {"rto_min_ns": 200_000, "jiffy_ns": 200_000, "frame_bytes": 9_000, **parameters}
-        parameters_of = TcpParameters(ecn=ecn, one_message=1, **{"recovery": RENO, **values})
+        parameters_of = TcpParameters(ecn=ecn, one_message=is_open, **{"recovery": RENO, **values})
         self.flow = c_void_p(library.tcp_new(byref(parameters_of), 0, ARENA))
-        library.tcp_open(self.flow, c_uint64(0), c_uint64(RTT_NS))
-        library.tcp_write(self.flow, c_uint64(0), c_uint64(size_bytes))
+        if is_open:
+            library.tcp_open(self.flow, c_uint64(0), c_uint64(RTT_NS))
+        self.write(size_bytes)
+
+    def write(self, size_bytes: int) -> None:
+        """Add a message."""
+        self.library.tcp_write(self.flow, c_uint64(self.now), c_uint64(size_bytes))
 
     def segments(self) -> Iterator[Segment]:
         """Yield the segments that the sender sends now, each the same object with other values."""
@@ -106,12 +117,21 @@ class Flow:
         return list(answers)[: self.library.tcp_receive(self.flow, now, byref(data), answers)]
 
     def receive(
-        self, sequence: int, stamp_ms: int = 0, *, capable: bool = True, marked: bool = False
+        self, sequence: int, stamp_ms: int = 0, kind: int = DATA, **fields: int
     ) -> Segment | None:
-        """Return the last answer to a packet."""
-        marks = {"capable": capable, "marked": marked}
-        answers = self.take(Segment(sequence=sequence, stamp_ms=stamp_ms, kind=DATA, **marks))
+        """Return the last answer to a packet, which may be marked unless `fields` say other."""
+        values = {"capable": 1, **fields}
+        answers = self.take(Segment(sequence=sequence, stamp_ms=stamp_ms, kind=kind, **values))
         return answers[-1] if answers else None
+
+    def label(self, *, of_receiver: bool = False) -> int:
+        """Return how often an end has drawn its flow label."""
+        return int(self.library.tcp_label(self.flow, of_receiver) & 0xFF)
+
+    @property
+    def counters(self) -> TcpCounters:
+        """Return the flow's counters."""
+        return TcpCounters.from_buffer_copy(self.library.tcp_counters(self.flow).contents)
 
     def expire(self) -> list[int]:
         """Let the sender's timer expire; return what is sent then."""

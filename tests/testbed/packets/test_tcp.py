@@ -19,6 +19,7 @@ from weft.testbed.packets.network import (
     DCTCP,
     HASH,
     NO_ECN,
+    NO_LABEL,
     RACK,
     RENO,
     PacketLink,
@@ -51,6 +52,7 @@ def network(
     cubic: bool = False,
     small_queues: bool = False,
     slow_link: int | None = None,
+    label: int = NO_LABEL,
 ) -> PacketNetwork:
     topology = build(spec)
     kinds = [
@@ -74,6 +76,8 @@ def network(
         recovery=recovery,
         cubic=cubic,
         small_queues=small_queues,
+        label=label,
+        plb_rounds=3,
     )
     hops = next_hops or packets.shortest(topology, HASH)
     return PacketNetwork(topology, links, tcp, hops, seed, layers=tcp_layers, path=path)

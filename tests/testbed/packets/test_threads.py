@@ -32,6 +32,7 @@ WITHOUT_DRAWS = (
     ("dcell:n=4,k=1", "pr-gpi", "tcp:control=dctcp,small_queues=1"),
     ("bcube:n=4,k=1", "dr", "plain"),
     ("ficonn:n=4,k=2", "tar", "tcp:recovery=reno"),
+    ("fattree:k=4", "ecmp:ecn=2", "tcp:control=dctcp,label=plb,plb_rounds=1"),
 )
 WITH_DRAWS = (
     ("fattree:k=4", "drill", "ndp"),
