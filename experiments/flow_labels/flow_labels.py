@@ -359,13 +359,13 @@ def check(run: Run) -> None:
 
 
 def revisions(engine: str, parameters: Mapping[str, Scalar]) -> int:
-    """Return how often results have changed: twice of simulated flows, and by cuts in layers.
+    """Return how often results have changed: thrice of simulated flows, and by cuts in layers.
 
     On Linux also of `ports`: its switches took the sender's hash, which a timeout draws again.
     """
     name = parse(str(parameters["way"]))[0]
     is_simulated = engine == "packet"
-    return is_simulated + (is_simulated or name == "ports") + 2 * (name in (*BY_CUTS, "fatpaths"))
+    return 2 * is_simulated + (is_simulated or name == "ports") + 2 * (name in (*BY_CUTS, "fatpaths"))
 
 
 def is_compared(run: Run) -> bool:
