@@ -50,14 +50,14 @@ def test_transports_are_named():
 
 
 @pytest.mark.parametrize(("cell", "changes"), [
-    ("packet ecmp tcp", 3),
-    ("packet ecmp tcp:small_queues=1", 2),
+    ("packet ecmp tcp", 4),
+    ("packet ecmp tcp:small_queues=1", 3),
     ("packet ecmp tcp:recovery=reno", 1),
-    ("packet letflow tcp", 2),
-    ("packet letflow tcp:small_queues=0", 1),
+    ("packet letflow tcp", 3),
+    ("packet letflow tcp:small_queues=0", 2),
     ("packet fatpaths:trigger=cut tcp:recovery=reno", 2),
     ("packet fatpaths tcp:recovery=reno", 2),
-    ("packet fatpaths:trigger=gap tcp", 2),
+    ("packet fatpaths:trigger=gap tcp", 3),
     ("packet flowlets tcp:recovery=reno", 0),
     ("packet ecmp ndp", 1),
     ("packet fatpaths:trigger=none ndp", 0),
