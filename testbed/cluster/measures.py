@@ -52,6 +52,7 @@ from weft.topologies.core.address import AddressFamily
 
 TIME = attrgetter("time_ns")
 EXCHANGES = 32  # of clock readings; the fastest counts
+MOST_BYTES = 1 << 30  # of a message; a capture has the most
 LEAD_S = 2.0  # from the request for flows to the first one: time for all parts to listen
 OPEN: list[AbstractContextManager[Any]] = []  # measurements of this part, the last first to end
 NodePairs = Sequence[tuple[int, int]]
@@ -164,9 +165,14 @@ def receive(peer: Connection) -> Any:
 
     Raises:
         EOFError: there is none.
-        pickle.UnpicklingError: it is damaged, or has more than records.
+        pickle.UnpicklingError: it is damaged or too long, or has more than records.
     """
-    message = peer.recv_bytes()
+    try:
+        message = peer.recv_bytes(MOST_BYTES)
+    except ConnectionError:
+        raise
+    except OSError as error:
+        raise pickle.UnpicklingError(f"a message of more than {MOST_BYTES >> 20} MiB") from error
     try:
         return _RecordReader(io.BytesIO(message)).load()
     except pickle.UnpicklingError:

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import struct
 from argparse import Namespace
 from functools import partial
 from multiprocessing import Pipe
@@ -88,6 +89,15 @@ def test_a_message_changes_no_class(message):
     with pytest.raises(pickle.UnpicklingError, match=r"is no record|a damaged message"):
         receive(far)
     assert vars(Flow) == before
+
+
+@pytest.mark.parametrize("bytes_to_come", [(1 << 30) + 1, 1 << 62])
+def test_a_message_has_no_more_than_a_gibibyte(bytes_to_come):
+    """The length precedes a message, by multiprocessing.connection; none of it needs to come."""
+    near, far = Pipe()
+    os.write(near.fileno(), struct.pack("!iQ", -1, bytes_to_come))
+    with pytest.raises(pickle.UnpicklingError, match="a message of more than 1024 MiB"):
+        receive(far)
 
 
 def test_records_arrive_as_they_are():
