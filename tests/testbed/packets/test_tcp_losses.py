@@ -167,3 +167,10 @@ def test_an_old_copy_of_a_packet_makes_no_other_one_old(flow: Flow) -> None:
     following = flow.receive(3, 1)
     assert following
     assert following.sequence == 4
+
+
+def test_the_window_grows_by_blocks_once_a_packet_was_overtaken_by_four(flow: Flow) -> None:
+    """Packets 2 and 3 come before 0, which is then four before the end of what has arrived."""
+    flow.answer(0, (2, 4))
+    flow.answer(4)
+    assert len(flow.answer(4, (5, 6))) == 2
