@@ -112,6 +112,13 @@ BY_FLOW: Where = {
     "scheme": ("ecmp", "letflow:gap_us=50", "ugal:gap_us=50", *WAYS_OF_LAYERS),
     "transport": "tcp:control=dctcp",
 }
+DRAWN_LABELS = {"tcp:control=dctcp,label=prr": "PRR", "tcp:control=dctcp,label=plb": "PLB"}
+BY_LABEL: Where = {"scheme": "ecmp", "transport": tuple(DRAWN_LABELS)}
+# which flows of TCP leave a path that is silent
+LEAVING: tuple[Where, ...] = (
+    {"scheme": ("ecmp", LAYERS), "transport": "tcp:control=dctcp"},
+    {**BY_LABEL, "transport": "tcp:control=dctcp,label=prr"},
+)
 FROM_LOW_TO_HIGH: Mapping[str, tuple[float, ...]] = {
     "uniform": (0.2, 0.4, 0.6, 0.8),
     "worst": (0.1, 0.2, 0.4, 0.6),
@@ -189,6 +196,8 @@ SWEEPS = (
             ({}, 10, 3),
             *((choice, 10, 10) for choice in OF_TEN),
             (BY_FLOW, 3, 3),
+            (BY_LABEL, 3, 3),
+            *(({**choice, **SILENT_LINKS}, 3, 3) for choice in LEAVING),
             *(({**choice, "failed_fraction": 0.05}, 3, 3) for choice in ({}, *SPRAYED)),
             *(({**choice, **FEW_LINKS}, 3, 3) for choice in WITHOUT_PLANES[:2]),
             *((choice, 1, 1) for choice in LONG),
@@ -567,7 +576,7 @@ def marked(table: Table) -> list[Row]:
         way = WAYS_OF_LAYERS.get(row["scheme"], style.scheme(name).label)
         if "reps" in transport:  # entropy values need no name, and a cell has little room
             way = "REPS" if "entropies" in transport else f"{way}+REPS"
-        way = "MRC-like" if "mrc" in transport else way
+        way = "MRC-like" if "mrc" in transport else DRAWN_LABELS.get(transport, way)
         carrier = "TCP" if transport.startswith("tcp") else "NDP"
         about: Row = {"family": equal_cost.family(row), "carrier": carrier, "way": way}
         about["network"] = table_iv.label(row["topology"])

@@ -191,9 +191,9 @@ struct tcp_flow *tcp_new(const struct tcp_parameters *parameters, uint32_t flow,
 	};
 	f->r.deadline = TCP_NEVER;
 	f->r.buffer = RECEIVE_BUFFER_BYTES / memory_of(f);
-	f->r.measured = INITIAL_WINDOW;
 	f->r.round_ns = TCP_NEVER;
 	f->r.window = INITIAL_RECEIVE_BYTES / f->payload_bytes;
+	f->r.measured = least(INITIAL_WINDOW, f->r.window);
 	f->r.quick = quick_of(&f->r, MOST_QUICK);
 	return f;
 }
