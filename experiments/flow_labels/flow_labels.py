@@ -365,7 +365,8 @@ def revisions(engine: str, parameters: Mapping[str, Scalar]) -> int:
     """
     name = parse(str(parameters["way"]))[0]
     is_simulated = engine == "packet"
-    return 2 * is_simulated + (is_simulated or name == "ports") + 2 * (name in (*BY_CUTS, "fatpaths"))
+    by_cuts = name in (*BY_CUTS, "fatpaths")
+    return 2 * is_simulated + (is_simulated or name == "ports") + 2 * by_cuts
 
 
 def is_compared(run: Run) -> bool:
