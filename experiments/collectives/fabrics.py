@@ -590,11 +590,15 @@ def beside_fastest(table: Table) -> dict[str, list[Row]]:
     """Return for each line of the map, by its title, a cell for each family of networks.
 
     A cell has the 99th percentile of times with the best way of packets over that of the fastest
-    family.
+    family.  Flow labels are left out: they are ECMP by another hash, the better of which is chance.
     """
     lines: dict[str, list[Row]] = {}
     studied = (*NETWORKS, *LARGE_LOW, *LARGE_TREES)
-    rows = [row for row in marked(table) if row["topology"] in studied]
+    rows = [
+        row
+        for row in marked(table)
+        if row["topology"] in studied and row["transport"] not in DRAWN_LABELS
+    ]
     for title, where in LINES.items():
         best = best_ways(select(rows, **where))
         if best:
