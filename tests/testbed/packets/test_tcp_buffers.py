@@ -175,7 +175,7 @@ def test_of_an_overtaken_acknowledgement_the_blocks_alone_count(compiled: Path) 
     flow = flow_of(compiled, CLASSIC_ECN)
     flow.send()
     sent = flow.answer(4)
-    flow.answer(2, congested=True)
+    flow.answer(2, (5, 6), congested=True)
     counters = flow.library.tcp_counters(flow.flow).contents
     assert counters.reductions == 0
     flow.now += 5 * MS_NS
@@ -208,3 +208,40 @@ def test_small_queues_hold_twice_as_many_that_are_sent_again(compiled: Path) -> 
     assert most(0) == (2 * (rate // 1024) - 1) // MEMORY_BYTES
     flow.library.tcp_expire(flow.flow, c_uint64(flow.library.tcp_sender_deadline(flow.flow)))
     assert most(9) == -1  # a probe does not ask: the greatest number, as one with a sign
+
+
+def test_an_overdue_timeout_hastens_no_probe(compiled: Path) -> None:
+    """The first packet is overdue, blocks come, and marks reduce: a probe waits two round trips."""
+    flow = flow_of(compiled, DCTCP)
+    flow.send()
+    flow.answer(0, congested=True)
+    flow.now += 50 * MS_NS
+    assert flow.answer(0, (5, 6))
+    assert flow.library.tcp_sender_deadline(flow.flow) > flow.now + 2 * MS_NS
+
+
+def test_a_packet_that_may_not_be_marked_hurries_acknowledgements(compiled: Path) -> None:
+    """With classic marks it was probably sent again; two are answered at once."""
+    flow = flow_of(compiled, CLASSIC_ECN)
+    packet = end_quick_answers(flow)
+    assert flow.receive(packet + 1, capable=False)
+    assert flow.receive(packet + 2)
+    assert not flow.receive(packet + 3)
+
+
+def test_a_packet_that_comes_twice_makes_acknowledgements_quick(compiled: Path) -> None:
+    flow = flow_of(compiled)
+    packet = end_quick_answers(flow)
+    assert flow.receive(packet)
+    assert all(flow.receive(packet + 1 + number) for number in range(15))
+    assert not flow.receive(packet + 16)
+
+
+def test_a_hole_that_is_filled_frees_the_buffer(compiled: Path) -> None:
+    flow = flow_of(compiled)
+    for packet in range(1, 31):
+        flow.receive(packet)
+    answer = flow.receive(0)
+    assert answer
+    assert answer.sequence == 31
+    assert answer.window > RECEIVE_BUFFER_BYTES // MEMORY_BYTES - 30 / 2
