@@ -210,16 +210,6 @@ def test_small_queues_hold_twice_as_many_that_are_sent_again(compiled: Path) -> 
     assert most(9) == -1  # a probe does not ask: the greatest number, as one with a sign
 
 
-def test_an_overdue_timeout_hastens_no_probe(compiled: Path) -> None:
-    """The first packet is overdue, blocks come, and marks reduce: a probe waits two round trips."""
-    flow = flow_of(compiled, DCTCP)
-    flow.send()
-    flow.answer(0, congested=True)
-    flow.now += 50 * MS_NS
-    assert flow.answer(0, (5, 6))
-    assert flow.library.tcp_sender_deadline(flow.flow) > flow.now + 2 * MS_NS
-
-
 def test_a_packet_that_may_not_be_marked_hurries_acknowledgements(compiled: Path) -> None:
     """With classic marks it was probably sent again; two are answered at once."""
     flow = flow_of(compiled, CLASSIC_ECN)
