@@ -75,6 +75,22 @@ def test_a_receiver_offers_no_more_than_its_buffer_holds(compiled: Path) -> None
     assert windows[-1] <= RECEIVE_BUFFER_BYTES // MEMORY_BYTES == 57
 
 
+def test_what_waits_behind_a_hole_moves_no_window(compiled: Path) -> None:
+    """Packets 60 and 61 are missing, and 29 wait behind them.  Packet 60 comes: the end stays.
+
+    They come so slowly that the buffer does not grow.
+    """
+    flow = flow_of(compiled)
+    for packet in (*range(60), *range(62, 91)):
+        flow.now += MS_NS // 5
+        before = flow.receive(packet)
+    after = flow.receive(60)
+    assert before
+    assert after
+    assert (before.sequence, after.sequence) == (60, 61)
+    assert after.window == before.window - 1
+
+
 def test_a_receive_buffer_grows_with_what_a_round_trip_brings(compiled: Path) -> None:
     """A measurement needs a round trip, and packets in order."""
     flow = flow_of(compiled)
