@@ -251,3 +251,16 @@ def test_a_hole_that_is_filled_frees_the_buffer(compiled: Path) -> None:
     assert answer
     assert answer.sequence == 31
     assert answer.window > RECEIVE_BUFFER_BYTES // MEMORY_BYTES - 30 / 2
+
+
+@pytest.mark.parametrize("ecn", [CLASSIC_ECN, DCTCP])
+def test_a_packet_that_tells_of_a_reduction_is_acknowledged_at_once(
+    compiled: Path, ecn: int
+) -> None:
+    """The sender's window may be of one packet (tcp_ecn_accept_cwr)."""
+    flow = flow_of(compiled, ecn)
+    packet = end_quick_answers(flow)
+    assert flow.receive(packet + 1)
+    assert not flow.receive(packet + 2)
+    assert flow.receive(packet + 3)
+    assert flow.take(Segment(sequence=packet + 4, kind=DATA, capable=True, reduced=True))
