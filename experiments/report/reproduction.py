@@ -281,6 +281,8 @@ def likeness_of(
         Likeness.INTERVAL in likenesses
         or claim.query.column in find(claim.query.experiment).timed_columns
     ):
+        if math.isnan(new.value):  # a ratio of rows of which some are not measured
+            return Likeness.NOT_MEASURED
         margin = sum(width for width in (published.half_width, new.half_width) if width > 0)
         near = abs(new.value - published.value) <= margin
         return Likeness.INTERVAL if near or new.verdict is published.verdict else Likeness.DIFFERENT

@@ -316,15 +316,18 @@ static void grow_by_pace(struct sender *s, uint32_t pace, uint32_t acknowledged)
 	s->growth %= pace;
 }
 
-/* Note that a new packet was sent, or none for lack of window: whether the window limits the flow holds for
- * as long as what was sent by then is out (tcp_cwnd_validate). */
-static void note_use(struct sender *s)
+/* Note that a packet was sent, or none for lack of window.  Whether the window limits the flow holds for as
+ * long as what was sent by then is out (tcp_cwnd_validate); with Reno, until the next packet. */
+static void note_use(struct tcp_flow *f)
 {
+	struct sender *s = &f->s;
 	uint32_t out = s->next - s->acknowledged;
 	int is_limited = in_flight(s) >= s->window;
 
-	if (s->acknowledged < s->use_point && !is_limited &&
-	    (s->window_limited || out <= s->most_out))
+	if (is_reno(f))
+		out = most(out, s->most_out);
+	else if (s->acknowledged < s->use_point && !is_limited &&
+		 (s->window_limited || out <= s->most_out))
 		return;
 	s->window_limited = is_limited;
 	s->most_out = out;
@@ -1266,8 +1269,8 @@ int tcp_next(struct tcp_flow *f, uint64_t now, struct tcp_segment *segment)
 		return 1;
 	}
 	if (in_flight(s) >= s->window) {
-		if (s->next < s->written)
-			note_use(s);
+		if (is_reno(f) || s->next < s->written)
+			note_use(f);
 		return 0;
 	}
 	if (s->lost > s->again && !s->prefers_new)
@@ -1310,7 +1313,6 @@ void tcp_sent(struct tcp_flow *f, uint64_t now, const struct tcp_segment *segmen
 		p->flags = 0;
 		list(s, segment->sequence, now);
 		grow_send_buffer(s);
-		note_use(s);
 		if (!is_probe)
 			set_timer_of_sending(f, now);
 	} else {
@@ -1338,6 +1340,8 @@ void tcp_sent(struct tcp_flow *f, uint64_t now, const struct tcp_segment *segmen
 		set_retransmission_timer(f, now);
 	if ((s->state == REDUCING || s->state == RECOVERY) && (is_new || !is_probe))
 		s->recovery_sent++;
+	if (is_new || is_reno(f))
+		note_use(f);
 }
 
 void tcp_pause(struct tcp_flow *f, uint64_t now)

@@ -227,8 +227,8 @@ def test_our_own_results_hold():
     assert [name for name, verdict in verdicts.items() if verdict is Verdict.FAILS] == []
 
 
-def sample(name, engine, clock="real"):
-    """Return the published run of an experiment that shows most and its time; None if none is.
+def sample(name, engine, clock="real", **values):
+    """Return the published run with `values` that shows most and its time; None if none is.
 
     That is the one with most figures other than 0 of those that are fast, else the fastest.  Runs
     of other versions are left out.  Those of other processors are not: at most the last bits of
@@ -238,6 +238,7 @@ def sample(name, engine, clock="real"):
         (row, about)
         for row, about in PUBLISHED.table(find(name))
         if (row["engine"], row.get("clock", "real")) == (engine, clock)
+        and values.items() <= row.items()
     ]
     own = {key: value for key, value in arithmetic().items() if "instructions" not in key}.items()
     timed = [(about["wall_s"], row) for row, about in rows if own <= about.items()]
@@ -251,6 +252,16 @@ def sample(name, engine, clock="real"):
     return runs_of(name)[run], -less_s
 
 
+def transports_of(name):
+    """Return the column of a simulated transport and the published ones; None without several."""
+    rows = [row for row, _ in PUBLISHED.table(find(name)) if row["engine"] == "packet"]
+    for column in ("transport", "tcp"):
+        values = sorted({row[column] for row in rows if column in row})
+        if len(values) > 1:
+            return column, values
+    return None
+
+
 @pytest.mark.parametrize(
     "name", [name for name in PUBLISHED.experiments() if {*find(name).engines} - {"kernel"}]
 )
@@ -259,6 +270,16 @@ def test_a_sample_of_the_set_is_the_same_when_it_is_measured_again(name):
         run, wall_s = sample(name, engine) or (None, 0.0)
         if run and wall_s <= QUICK_S:
             assert difference(run, find(name).carry_out(run)) is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in PUBLISHED.experiments() if transports_of(name)])
+def test_a_sample_of_each_transport_is_the_same(name):
+    """A change of one model of TCP leaves the rows of the others, or their versions are raised."""
+    column, values = transports_of(name)
+    for value in values:
+        run, _ = sample(name, "packet", **{column: value})
+        assert difference(run, find(name).carry_out(run)) is None
 
 
 @pytest.mark.virtual

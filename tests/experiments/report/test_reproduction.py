@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import NamedTuple
 
@@ -140,6 +141,12 @@ def test_a_claim_is_as_like_as_its_least_like_row():
 def test_rows_in_real_time_are_compared_by_the_interval():
     real = [Likeness.INTERVAL] * 3
     assert verdict([9, 10, 11], [10, 11, 12], real).likeness is Likeness.INTERVAL
+
+
+def test_a_ratio_of_real_times_waits_for_all_its_rows():
+    """A sample may have the rows to divide by alone."""
+    without = verdict([math.nan], [10, 11], [Likeness.INTERVAL])
+    assert without.text == "not measured; 1 of 9 runs"
 
 
 def test_the_command_measures_publishes_and_compares(weft, tmp_path, monkeypatch):
