@@ -31,8 +31,7 @@
 #define SOCKET_BUFFER_BYTES 256 /* struct sk_buff */
 #define MOST_WAITING_BYTES (4u << 20) /* tcp_limit_output_bytes */
 #define MOST_OFFLOADED_BYTES 65536 /* of one transmission to the device */
-#define WHEEL_BITS                                                                                 \
-	3 /* by which ticks of one level of the timer wheel are coarser than of the one below */
+#define WHEEL_BITS 3 /* by which a level of the timer wheel is coarser than that below */
 #define WHEEL_TICKS 63 /* that the finest level reaches */
 #define PLB_IDLE_ROUNDS 3 /* tcp_plb_idle_rehash_rounds */
 #define PLB_PAUSE_MS 60000 /* tcp_plb_suspend_rto_sec */
@@ -57,8 +56,7 @@ struct sender {
 	uint32_t written; /* by the program, as far as the send buffer lets it */
 	uint32_t room; /* window for which the send buffer is large enough */
 	uint32_t window, threshold, growth;
-	uint32_t most_out,
-		use_point; /* of the window in use, and where it ends (tcp_cwnd_validate) */
+	uint32_t most_out, use_point; /* of the window in use, and where it ends (note_use) */
 	uint32_t sacked, lost, again;
 	uint32_t losses; /* ever */
 	uint32_t sacked_end; /* behind the highest of sacked packets */
@@ -94,8 +92,7 @@ struct receiver {
 	struct tcp_block blocks[MOST_BLOCKS];
 	uint32_t n_blocks, expected, window, unanswered, quick, echo, stamp_ms, last_answered;
 	uint32_t knows_ecn; /* a packet has arrived that may be marked */
-	uint32_t buffer,
-		early; /* packets that the buffer holds, and that wait in it for one before them */
+	uint32_t buffer, early; /* packets that the buffer holds, and those behind a missing one */
 	uint32_t edge; /* of the window, which never goes back */
 	uint32_t measured_from, measured; /* packets since the last measurement, and by it */
 	uint32_t latest; /* number behind the highest that has arrived */
@@ -1286,6 +1283,34 @@ int tcp_next(struct tcp_flow *f, uint64_t now, struct tcp_segment *segment)
 	return 1;
 }
 
+/* Note that a packet that had been sent before was sent again, as a probe or because it is lost. */
+static void note_sent_again(struct tcp_flow *f, uint64_t now, const struct tcp_segment *segment,
+			    int is_probe)
+{
+	struct sender *s = &f->s;
+	struct packet *p = s->packets + segment->sequence;
+
+	f->counters.retransmissions++;
+	s->repair_due = 0;
+	unlist(s, segment->sequence);
+	if (p->flags & LOST && !is_probe) {
+		p->flags |= AGAIN;
+		s->again++;
+	}
+	p->flags |= EVER_AGAIN;
+	list(s, segment->sequence, now);
+	if (!is_probe) {
+		if (s->undo_retransmissions < 0)
+			s->undo_retransmissions = 0;
+		s->undo_retransmissions++;
+		if (!s->retransmitted_ms)
+			s->retransmitted_ms = segment->stamp_ms;
+	}
+	if (s->timer == TIMER_NONE ||
+	    (segment->sequence == s->acknowledged && s->timer != TIMER_REORDERING && !is_reno(f)))
+		set_timer(f, now, TIMER_RTO, retransmission_timeout(f));
+}
+
 void tcp_sent(struct tcp_flow *f, uint64_t now, const struct tcp_segment *segment)
 {
 	struct sender *s = &f->s;
@@ -1316,25 +1341,7 @@ void tcp_sent(struct tcp_flow *f, uint64_t now, const struct tcp_segment *segmen
 		if (!is_probe)
 			set_timer_of_sending(f, now);
 	} else {
-		f->counters.retransmissions++;
-		s->repair_due = 0;
-		unlist(s, segment->sequence);
-		if (p->flags & LOST && !is_probe) {
-			p->flags |= AGAIN;
-			s->again++;
-		}
-		p->flags |= EVER_AGAIN;
-		list(s, segment->sequence, now);
-		if (!is_probe) {
-			if (s->undo_retransmissions < 0)
-				s->undo_retransmissions = 0;
-			s->undo_retransmissions++;
-			if (!s->retransmitted_ms)
-				s->retransmitted_ms = segment->stamp_ms;
-		}
-		if (s->timer == TIMER_NONE || (segment->sequence == s->acknowledged &&
-					       s->timer != TIMER_REORDERING && !is_reno(f)))
-			set_timer(f, now, TIMER_RTO, retransmission_timeout(f));
+		note_sent_again(f, now, segment, is_probe);
 	}
 	if (is_probe)
 		set_retransmission_timer(f, now);
@@ -1394,13 +1401,11 @@ static void time_out(struct tcp_flow *f, uint64_t now)
 	s->sacked = is_reno(f) ? 0 : s->sacked;
 	s->duplicates = 0;
 	s->repair_due = !is_reno(f);
-	for (uint32_t p = s->acknowledged; p < s->next; p++) {
-		struct packet *packet = &s->packets[p];
-
-		if (p != s->acknowledged && packet->sent_at + s->rack_rtt > now && !is_reno(f))
-			continue; /* sent a moment ago */
-		mark(s, p);
-	}
+	for (uint32_t p = s->acknowledged; p < s->next; p++)
+		/* what was sent a moment ago may still arrive */
+		if (p == s->acknowledged || s->packets[p].sent_at + s->rack_rtt <= now ||
+		    is_reno(f))
+			mark(s, p);
 	/* not yet reduced for this loss; Reno reduces each time */
 	if (is_first || s->acknowledged >= s->recovery_point || is_reno(f)) {
 		s->prior_window = s->window;
@@ -1617,11 +1622,39 @@ static uint64_t longest_delay_ns(const struct tcp_parameters *parameters)
 	return least(DELAYED_ACK_NS, most(parameters->rto_min_ns, 2 * jiffy) - jiffy);
 }
 
+/* Answer a packet that is out of the window, or older than the last in order (PAWS, RFC 7323, section 5). */
+static void refuse(struct tcp_flow *f, const struct tcp_segment *data, struct tcp_segment *answer)
+{
+	int is_old = data->sequence < f->r.expected;
+
+	if (is_old)
+		note_label(f, data);
+	*answer = answer_of(f);
+	add_blocks(f, answer, is_old ? data->sequence : NONE);
+	if (is_old)
+		f->r.quick = quick_of(&f->r, MOST_QUICK);
+}
+
+/* Answer what waits for its acknowledgement and had the other mark than `data`, with DCTCP (RFC 8257, section
+ * 3.2); return 1 if there was any. */
+static int answer_other_mark(struct tcp_flow *f, const struct tcp_segment *data,
+			     struct tcp_segment *answer)
+{
+	const struct receiver *r = &f->r;
+
+	if (f->parameters.ecn != TCP_DCTCP || data->sequence < r->expected ||
+	    r->echo == data->marked || r->deadline == TCP_NEVER)
+		return 0;
+	*answer = answer_of(f);
+	add_blocks(f, answer, NONE);
+	return 1;
+}
+
 int tcp_receive(struct tcp_flow *f, uint64_t now, const struct tcp_segment *data,
 		struct tcp_segment answers[TCP_MOST_ANSWERS])
 {
 	struct receiver *r = &f->r;
-	uint32_t n_answers = 0, had_blocks = r->n_blocks, sequence = data->sequence;
+	uint32_t n_answers, had_blocks = r->n_blocks, sequence = data->sequence;
 	int at_once, is_repeated;
 
 	if (data->kind == TCP_SYN) {
@@ -1634,23 +1667,12 @@ int tcp_receive(struct tcp_flow *f, uint64_t now, const struct tcp_segment *data
 	}
 	r->late += sequence + 1 < r->latest;
 	r->latest = most(r->latest, sequence + 1);
-	/* out of the window, or PAWS (RFC 7323, section 5) */
 	if (!is_reno(f) &&
 	    (sequence + 1 < r->last_answered || data->stamp_ms + MOST_STAMP_AGE < r->stamp_ms)) {
-		if (sequence < r->expected)
-			note_label(f, data);
-		*answers = answer_of(f);
-		add_blocks(f, answers, sequence < r->expected ? sequence : NONE);
-		if (sequence < r->expected)
-			r->quick = quick_of(r, MOST_QUICK);
+		refuse(f, data, answers);
 		return 1;
 	}
-	/* DCTCP: what waits for its acknowledgement had the other mark (RFC 8257, section 3.2) */
-	if (f->parameters.ecn == TCP_DCTCP && sequence >= r->expected && r->echo != data->marked &&
-	    r->deadline != TCP_NEVER) {
-		answers[n_answers] = answer_of(f);
-		add_blocks(f, &answers[n_answers++], NONE);
-	}
+	n_answers = answer_other_mark(f, data, answers);
 	note_label(f, data);
 	at_once = note_marks(f, data);
 	if (sequence <= r->last_answered && data->stamp_ms >= r->stamp_ms)
