@@ -95,9 +95,10 @@ LARGE_LOW = (
     *("hyperx:l=3,s=9,p=13", "jellyfish:n=722,r=25,p=15,seed=1"),
 )
 LARGE_TREES = ("fattree:k=28,oversubscription=2",)
-# so that a run takes a minute or two: flows half as large as elsewhere, a tenth of the time
-SHORT_S = 0.001
-SHORT: Where = {"seconds": SHORT_S, "sizes": "web-search:most_bytes=250000"}
+# links of a part of the rate give a chip more ports, so that two tiers suffice: leaves and spines
+# have the capacity of at most 41 of a host's links, as the routers above
+LARGE_PLANES = ("planes:k=4,of=clos:n=90,r=112,m=74", "planes:k=8,of=clos:n=128,r=80,m=93")
+LARGE = (*LARGE_LOW, *LARGE_TREES, *LARGE_PLANES)
 TREES = ("clos:n=8,r=32,m=8", "fattree:k=8,oversubscription=2")
 GRAPHS = tuple(f"jellyfish:n=64,r=7,p=4,seed={seed}" for seed in range(2, 11))
 CARRIED = {"uniform": 0.4, "worst": 0.2}  # loads that the best choices of all networks carry
@@ -189,6 +190,23 @@ LONG: tuple[Where, ...] = tuple(
     {"topology": spec, "scheme": ("ecmp", best), "transport": "ndp", "seconds": LONG_S}
     for spec, best in ((NETWORKS[0], "ugal"), ("polarfly:q=7,p=5", "ugal"), (TREES[0], "drill"))
 )
+# 10,000 hosts by the choices of 256 that stand in verdicts
+AT_LARGE: tuple[Where, ...] = (
+    *best_and_ecmp(LARGE_LOW, LARGE_TREES),
+    {"topology": LARGE_PLANES, "scheme": "ecmp", "transport": "ndp"},
+    *({**choice, "topology": (*LARGE_TREES, *LARGE_PLANES)} for choice in (ENTROPIES, MRC)),
+)
+
+
+def by_tcp(label: str) -> tuple[Where, ...]:
+    """Return ECMP of 10,000 hosts under DCTCP, with and without labels, and layers."""
+    tcp = "tcp:control=dctcp"
+    return (
+        {"topology": LARGE, "scheme": "ecmp", "transport": (tcp, f"{tcp},label={label}")},
+        {"topology": (*LARGE_LOW, *LARGE_TREES), "scheme": LAYERS, "transport": tcp},
+    )
+
+
 SWEEPS = (
     *(
         Sweep("fabrics", {"traffic": name, "load_fraction": load, **further}, number)
@@ -205,13 +223,20 @@ SWEEPS = (
             *(({**choice, **MORE_SILENT}, 3, 3) for choice in ASIDE),
             *(({**choice, **MORE_SILENT}, 10, 3) for choice in FAILING),
             *(({**choice, "topology": GRAPHS}, 1, 1) for choice in (FEW[0], FEW[2])),
-            *(({**choice, **SHORT}, 3, 3) for choice in WITHOUT_PLANES),
-            *(({**choice, **SHORT}, 1, 1) for choice in best_and_ecmp(LARGE_LOW, LARGE_TREES)),
+            *((choice, 3, 1) for choice in AT_LARGE),
         )
         for (name, load), number in zip(CARRIED.items(), seeds, strict=True)
     ),
     Sweep("fabrics", {**FEW_VALUES, **SILENT_LINKS, "traffic": "uniform"}),
     *(Sweep("fabrics", {**choice, "traffic": "uniform"}) for choice in CAUSES),
+    *(
+        Sweep("fabrics", {**choice, "traffic": "uniform", **failures}, 1)
+        for choices, failures in (
+            (by_tcp("plb"), {}),
+            ((*AT_LARGE, *by_tcp("prr")), SILENT_LINKS),
+        )
+        for choice in choices
+    ),
     *(
         Sweep(
             "fabrics",
@@ -240,14 +265,13 @@ OPEN: Row = {
     **{"failure": ANNOUNCED, "seconds": 0.01, "is_large": False},
 }
 WORST: Row = {**OPEN, "load_fraction": 0.2, "traffic": "worst"}
-OF_LARGE: Row = {"seconds": SHORT_S, "is_large": True}
 LINES: Mapping[str, Row] = {
     "random pairs, load 0.4": OPEN,
-    "... 10,000 hosts": {**OPEN, **OF_LARGE},
+    "... 10,000 hosts": {**OPEN, "is_large": True},
     "... 5 % of links failed": {**OPEN, "failed_fraction": 0.05},
     "... by DCTCP": {**OPEN, "carrier": "TCP"},
     "worst pairs, load 0.2": WORST,
-    "...  10,000 hosts": {**WORST, **OF_LARGE},
+    "...  10,000 hosts": {**WORST, "is_large": True},
     "...  5 % of links failed": {**WORST, "failed_fraction": 0.05},
     "...  by DCTCP": {**WORST, "carrier": "TCP"},
     "skewed pairs, load 0.2": {**WORST, "traffic": "skewed"},
@@ -580,7 +604,7 @@ def marked(table: Table) -> list[Row]:
         carrier = "TCP" if transport.startswith("tcp") else "NDP"
         about: Row = {"family": equal_cost.family(row), "carrier": carrier, "way": way}
         about["network"] = table_iv.label(row["topology"])
-        about["is_large"] = row["topology"] in (*LARGE_LOW, *LARGE_TREES)
+        about["is_large"] = row["topology"] in LARGE
         time = row["p99_ms"] if row["load_fraction"] else 1 / number_of(row, "accepted_fraction")
         rows.append(row | about | {"time": time})
     return rows
@@ -593,7 +617,7 @@ def beside_fastest(table: Table) -> dict[str, list[Row]]:
     family.  Flow labels are left out: they are ECMP by another hash, the better of which is chance.
     """
     lines: dict[str, list[Row]] = {}
-    studied = (*NETWORKS, *LARGE_LOW, *LARGE_TREES)
+    studied = (*NETWORKS, *LARGE)
     rows = [
         row
         for row in marked(table)

@@ -265,11 +265,12 @@ def test_layers_of_many_switches_are_made_by_the_run(monkeypatch: pytest.MonkeyP
 
 
 def test_large_networks_cost_the_same() -> None:
-    for spec in (*fabrics.LARGE_LOW, *fabrics.LARGE_TREES):
-        figures = fabrics.size_figures(build(spec))
+    for spec in fabrics.LARGE:
+        topology = build(spec)
+        figures = fabrics.size_figures(topology)
         assert 9_000 < figures["hosts"] < 11_000, spec
         assert 1650 <= figures["host_cost_usd"] < 1690, spec
-        assert figures["radix"] <= 64, spec
+        assert figures["radix"] / topology.planes <= 44, spec
 
 
 def test_planes_cost_what_the_one_clos_does() -> None:
@@ -325,9 +326,8 @@ ROWS = [
     flows(SLIMFLY, "ecmp", 0.5, traffic="all-to-all", load_fraction=0.0, accepted_fraction=0.5),
     flows("clos:n=4,r=4,m=4", "drill", 0.1),
     flows(SLIMFLY, "ugal", 0.1, failed_fraction=0.05, failure="silent"),  # is no known failure
-    flows(fabrics.LARGE_LOW[0], "ugal", 0.5, **fabrics.SHORT),
-    flows(fabrics.LARGE_TREES[0], "drill", 1.0, **fabrics.SHORT),
-    flows(CLOS, "drill", 0.1, **fabrics.SHORT),
+    flows(fabrics.LARGE_LOW[0], "ugal", 0.5),
+    flows(fabrics.LARGE_TREES[0], "drill", 1.0),
     *(
         flows(spec, "ecmp:ecn=4", ms, transport=MRC, traffic="skewed", load_fraction=0.2)
         for spec, ms in zip(fabrics.PLANES, (1.0, 3.0), strict=True)
