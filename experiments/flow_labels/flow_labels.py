@@ -300,14 +300,17 @@ def simulation(run: Run, size_bytes: int) -> Simulation:
 
 
 def faults(run: Run) -> list[Fault]:
-    """Return the failure of `run`, known when daemons of its scheme, if any, have missed hellos."""
+    """Return the failure of `run`, known when daemons of its scheme, if any, have missed hellos.
+
+    The last hello arrived up to an interval before: they know after `dead` intervals less a half.
+    """
     links, begin_s = failed(run, run.topology), run.number("before_s")
     if not links:
         return []
     if not way_of(run).scheme:
         return [Fault(links, begin_s)]
     _, options = registry.checked(run.topology, simulated_scheme(run))
-    known_s = begin_s + options["hello_ms"] * options["dead"] / 1000
+    known_s = begin_s + options["hello_ms"] * (options["dead"] - 0.5) / 1000
     return [Fault(links, begin_s, known_s, silent=True)]
 
 
@@ -362,11 +365,13 @@ def revisions(engine: str, parameters: Mapping[str, Scalar]) -> int:
     """Return how often results have changed: thrice of simulated flows, and by cuts in layers.
 
     On Linux also of `ports`: its switches took the sender's hash, which a timeout draws again.
+    Simulated schemes also by when they know of failures.
     """
     name = parse(str(parameters["way"]))[0]
     is_simulated = engine == "packet"
     by_cuts = name in (*BY_CUTS, "fatpaths")
-    return 2 * is_simulated + (is_simulated or name == "ports") + 2 * by_cuts
+    is_heard = is_simulated and name not in WAYS and parameters["failed_links"] != 0
+    return 2 * is_simulated + (is_simulated or name == "ports") + 2 * by_cuts + is_heard
 
 
 def is_compared(run: Run) -> bool:

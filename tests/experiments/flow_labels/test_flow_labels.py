@@ -116,8 +116,8 @@ def test_only_daemons_of_a_named_scheme_find_a_failure_in_time():
     known_s = {way: fault.known_s for way, run in runs.items() for fault in faults(run)}
     end_s = 0.1 + 0.2
     assert min(known_s[way] for way in ("ports", "letflow", "layers")) > end_s
-    assert known_s[HEARD] == pytest.approx(0.1 + 3 * 0.03)
-    assert known_s["ecmp:hello_ms=10,dead=4"] == pytest.approx(0.14)
+    assert known_s[HEARD] == pytest.approx(0.1 + 2.5 * 0.03)
+    assert known_s["ecmp:hello_ms=10,dead=4"] == pytest.approx(0.135)
     assert len({tuple(fault.links) for run in runs.values() for fault in faults(run)}) == 1
     assert faults(simulated_run(failed_links="0", way="ports")) == []
 
