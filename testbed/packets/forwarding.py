@@ -94,8 +94,12 @@ def check_forwarding(
         require_one_plane("hosts without a transport", topology)
     if not rule and topology.planes > 1:
         raise ValueError(f"scheme {spec} has one path; on several planes take ecmp, rps or drill")
-    if not (rule and rule.hosts and hosts):
-        return
+    if rule and rule.hosts and hosts:
+        check_layered(hosts)
+
+
+def check_layered(hosts: Transport) -> None:
+    """Raise ValueError unless packets of `hosts` can have layers."""
     if hosts.name == "plain":
         raise ValueError("hosts without a transport choose no layers")
     if hosts.label != "none":

@@ -218,6 +218,7 @@ def test_reps_leaves_entropy_values_that_hash_to_a_dead_link() -> None:
         ({"sizes": "fixed:bytes=1000000000000"}, "frames take too long"),
         ({"seconds": 10, "load_fraction": 1, "rate_mbps": 100_000}, "frames take too long"),
         ({"traffic": "wurst"}, "wurst"),
+        ({"scheme": LAYERS, "transport": "tcp:label=prr"}, "label=prr is for switches without"),
         ({"topology": PLANES, "scheme": "ugal"}, "ugal does not route several planes"),
         ({"topology": PLANES, "scheme": LAYERS}, "fatpaths does not route several planes"),
         ({"topology": fabrics.PLANES[1], "scheme": LAYERS}, "does not route several planes"),
