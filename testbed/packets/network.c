@@ -2420,6 +2420,8 @@ int packet_network_send(struct packet_network *n, uint64_t time_ns, uint32_t src
 {
 	struct packet_network *own = n;
 
+	if (n->crew && connection != n->message_room.count)
+		return -EINVAL; /* another message moves the packets that a connection's ends read */
 	if (grow(n, (void **)&n->messages, &n->message_room, sizeof(*n->messages))) {
 		n->messages[n->message_room.count] = (struct message){
 			.size_bytes = size_bytes,

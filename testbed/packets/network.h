@@ -179,7 +179,7 @@ int packet_network_split(struct packet_network *network, const uint8_t *owner, u
 
 /* Schedule a message; return 0 or -ENOMEM.  Messages are numbered from 0 in the order of these
  * calls.  Those of one `connection`, the number of the first of them, follow each other in one
- * flow of TCP. */
+ * flow of TCP; -EINVAL if threads run the network. */
 int packet_network_send(struct packet_network *network, uint64_t time_ns, uint32_t src,
 			uint32_t dst, uint32_t flow, uint64_t size_bytes, uint32_t connection);
 
