@@ -89,36 +89,66 @@ def exit_link(rule: int, t: Sequence[int], b: int, cur: int, dst: int) -> tuple[
         link = level
 
 
-def proxy_link(
-    rule: int,
-    t: Sequence[int],
-    dfr: Dfr,
-    down: Sequence[int],
-    first: int,
-    level: int,
-    distance: Sequence[int],
-    draw: int,
-) -> int:
+class View(NamedTuple):
+    """A server that forwards packets, and what it knows of its X(b).
+
+    rule: connection rule of the network.
+    t: servers of a sub-network of each level.
+    dfr: parameters.
+    server: its number.
+    down: 1 for each dead channel of the X(b) (daemons/routing/shortest.py); empty if none is dead.
+    distance: of each server of the X(b), as look() fills it.
+    parent: as `distance`.
+    """
+
+    rule: int
+    t: Sequence[int]
+    dfr: Dfr
+    server: int
+    down: Sequence[int]
+    distance: MutableSequence[int]
+    parent: MutableSequence[int]
+
+
+def first_of(view: View) -> int:
+    """Return the first server of the X(b)."""
+    return view.server - view.server % view.t[view.dfr.b]
+
+
+def look(view: View, queue: MutableSequence[int]) -> None:
+    """Search the X(b) from the server.  queue: room for as many numbers as it has servers."""
+    source = view.server - first_of(view)
+    b, down = view.dfr.b, view.down
+    distances_within(view.rule, view.t, b, down, source, view.distance, view.parent, queue)
+
+
+def is_dead(view: View, inner: int, level: int) -> bool:
+    """Return True for a dead level-`level` link of server `inner`, by its number in the X(b)."""
+    return len(view.down) > 0 and view.down[inner * (len(view.t) + 1) + level] > 0
+
+
+def proxy_link(view: View, level: int, draw: int) -> int:
     """Return the server over whose level-`level` link a packet is rerouted; -1 if there is none.
 
     It is reachable and its link is alive; among several, the nearest or the `draw`-th.  Servers are
-    numbered within the X(b) that begins at `first`.
+    numbered within the X(b).
     """
-    ports = len(t) + 1
+    distance, first = view.distance, first_of(view)
     nearest, count = -1, 0
     for turn in range(2):  # count the candidates; then, unless the nearest is taken, draw one
         index = draw % count if turn else -1
         count = 0
-        for v in range(t[dfr.b]):
-            dead = distance[v] == UNREACHED or (len(down) and down[v * ports + level])
-            if dead or peer(rule, t, first + v, level) < 0:
+        for v in range(view.t[view.dfr.b]):
+            if distance[v] == UNREACHED or is_dead(view, v, level):
+                continue
+            if peer(view.rule, view.t, first + v, level) < 0:
                 continue
             if count == index:
                 return v
             if nearest < 0 or distance[v] < distance[nearest]:
                 nearest = v
             count += 1
-        if dfr.nearest or count == 0:
+        if view.dfr.nearest or count == 0:
             break
     return nearest
 
@@ -134,74 +164,41 @@ def next_level(t: Sequence[int], packet: MutableSequence[int], level: int) -> in
 
 
 def next_hop(
-    rule: int,
-    t: Sequence[int],
-    dfr: Dfr,
-    down: Sequence[int],
-    cur: int,
-    dst: int,
-    packet: MutableSequence[int],
-    draw: int,
-    distance: MutableSequence[int],
-    parent: MutableSequence[int],
-    queue: MutableSequence[int],
+    view: View, queue: MutableSequence[int], dst: int, packet: MutableSequence[int], draw: int
 ) -> int:
-    """Return the neighbour to which server `cur` hands `packet`, or DROP; update the packet.
+    """Return the neighbour to which the server hands `packet`, or DROP; update packet and view.
 
     Args:
-        rule: connection rule of the network.
-        t: servers of a sub-network of each level.
-        dfr: parameters.
-        down: 1 for each dead channel of the X(b) of `cur` (daemons/routing/shortest.py); empty if
-            none is dead.
-        cur: the server.
+        view: of the server, with room for its distances and parents.
+        queue: room as look() needs it.
         dst: the packet's destination.
         packet: its fields.
         draw: any number; chooses the proxy link unless the nearest is taken.
-        distance: room for t[dfr.b] numbers.
-        parent: as `distance`.
-        queue: as `distance`.
     """
     if packet[TTL] == 0:
         return DROP
     packet[TTL] -= 1
-    if packet[PROXY] == cur:
+    if packet[PROXY] == view.server:
         packet[PROXY] = NOWHERE
-    first = cur - cur % t[dfr.b]
-    distances_within(rule, t, dfr.b, down, cur - first, distance, parent, queue)
-    return onward(rule, t, dfr, down, cur, dst, packet, draw, distance, parent)
+    look(view, queue)
+    return onward(view, dst, packet, draw)
 
 
-def onward(
-    rule: int,
-    t: Sequence[int],
-    dfr: Dfr,
-    down: Sequence[int],
-    cur: int,
-    dst: int,
-    packet: MutableSequence[int],
-    draw: int,
-    distance: Sequence[int],
-    parent: Sequence[int],
-) -> int:
-    """Return next_hop() of a packet with hops left, after a search from `cur`.
-
-    The search filled `distance` and `parent`, which are the same for all packets.
-    """
-    first = cur - cur % t[dfr.b]
+def onward(view: View, dst: int, packet: MutableSequence[int], draw: int) -> int:
+    """Return next_hop() of a packet with hops left, after a look(), the same for all packets."""
+    rule, t, cur, first = view.rule, view.t, view.server, first_of(view)
     while True:
         target = dst if packet[PROXY] == NOWHERE else packet[PROXY]
-        leave, link = exit_link(rule, t, dfr.b, cur, target)
+        leave, link = exit_link(rule, t, view.dfr.b, cur, target)
         v = leave - first
-        dead = link > 0 and len(down) and down[v * (len(t) + 1) + link]
-        if not dead and distance[v] != UNREACHED:
+        if view.distance[v] != UNREACHED and not (link > 0 and is_dead(view, v, link)):
             if leave == cur:
                 return peer(rule, t, cur, link)
-            return first + first_hop(parent, cur - first, v)
+            return first + first_hop(view.parent, cur - first, v)
         if link == 0 or packet[RETRY] == 0:
             return DROP
         link = next_level(t, packet, link)
-        near = proxy_link(rule, t, dfr, down, first, link, distance, draw)
+        near = proxy_link(view, link, draw)
         if near < 0:
             return DROP
         packet[PROXY] = peer(rule, t, first + near, link)
@@ -231,7 +228,8 @@ def route(
         cur = path[-1]
         first = cur - cur % size
         known = down[first * ports : (first + size) * ports]
-        server = next_hop(rule, t, dfr, known, cur, dst, packet, cur, distance, parent, queue)
+        view = View(rule, t, dfr, cur, known, distance, parent)
+        server = next_hop(view, queue, dst, packet, cur)
         if server == DROP:
             return path, False
         path.append(server)

@@ -19,7 +19,7 @@ servers have different link state, the TTL bounds a packet's life.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from weft.daemons.control import parameters
 from weft.daemons.control.hello import Neighbourhood
@@ -30,11 +30,10 @@ from weft.daemons.core.contract import PrefixRewrite, StateMachine
 from weft.daemons.core.node_config import NodeConfig, Options, node_configs
 from weft.daemons.core.scheme import RoutedPath, Scheme, arrives_by, for_servers
 from weft.daemons.dfr import routing
-from weft.daemons.dfr import routing as dfr
-from weft.daemons.dfr.routing import NO_SUBNETWORK, Dfr, HopState
+from weft.daemons.dfr.routing import DROP, NO_SUBNETWORK, Dfr, HopState, View
 from weft.daemons.routing import dr, route_addresses, shortest
 from weft.daemons.routing.route_addresses import first_octet
-from weft.daemons.routing.shortest import dead_channels, distances_within
+from weft.daemons.routing.shortest import dead_channels
 from weft.topologies.core.address import SERVER_BLOCK, Prefix
 from weft.topologies.core.family import IntegerParameter
 from weft.topologies.recursive.ccrdn import Ccrdn
@@ -47,14 +46,6 @@ if TYPE_CHECKING:
 OWN_PACKETS = Prefix(SERVER_BLOCK, 8)
 
 
-class _Search(NamedTuple):
-    """Dead channels of the X(b), and shortest paths from this server around them."""
-
-    down: bytearray
-    distance: list[int]
-    parent: list[int]
-
-
 class DfrRouting(Flooding):
     """State machine of DFR for one server; the scope of `database` is its X(settings.b)."""
 
@@ -64,7 +55,7 @@ class DfrRouting(Flooding):
         database: Database,
         network: Ccrdn,
         *,
-        settings: dfr.Dfr,
+        settings: Dfr,
         hold_s: float,
     ) -> None:
         super().__init__(neighbourhood, database, hold_s=hold_s)
@@ -117,34 +108,32 @@ class DfrRouting(Flooding):
     def _decide(self) -> tuple[dict[Prefix, tuple[Hop, ...]], dict[Prefix, int]]:
         """Return the hops of every prefix, and the new first octet of each rewritten prefix."""
         up = {neighbour.hop for neighbour in self._neighbourhood.neighbours() if neighbour.up}
-        search = self._search(self._down(up))
+        view = self._view(self._down(up))
         routes: dict[Prefix, tuple[Hop, ...]] = {OWN_PACKETS: tuple(sorted(up))[:1]}
         octets: dict[Prefix, int] = {}
         for prefix, state, dst in self._classes():
             if dst is None:
                 octets[prefix] = self._octet(state._replace(subnetwork=NO_SUBNETWORK))
                 continue
-            hop, next_state = self._decision(search, state, dst)
+            hop, next_state = self._decision(view, state, dst)
             routes[prefix] = (hop,) if hop in up else ()
             if hop and next_state != state:
                 octets[prefix] = self._octet(next_state)
         return routes, octets
 
-    def _search(self, down: bytearray) -> _Search:
+    def _view(self, down: bytearray) -> View:
         """Return the shortest paths from this server around the dead channels `down`."""
-        rule, t, b = self._network.rule, self._network.t, self._settings.b
-        distance, parent, queue = [0] * self._size, [0] * self._size, [0] * self._size
-        distances_within(rule, t, b, down, self._node - self._first, distance, parent, queue)
-        return _Search(down, distance, parent)
+        network, distance, parent = self._network, [0] * self._size, [0] * self._size
+        view = View(network.rule, network.t, self._settings, self._node, down, distance, parent)
+        routing.look(view, [0] * self._size)
+        return view
 
-    def _decision(self, search: _Search, state: HopState, dst: int) -> tuple[Hop | None, HopState]:
+    def _decision(self, view: View, state: HopState, dst: int) -> tuple[Hop | None, HopState]:
         """Return the next hop of a packet in `state`, None to drop it, and its next state."""
         network, cur = self._network, self._node
         packet = routing.packet_in(network, state, cur)
-        down, distance, parent = search
-        rule, t = network.rule, network.t
-        server = dfr.onward(rule, t, self._settings, down, cur, dst, packet, cur, distance, parent)
-        hop = None if server == dfr.DROP else dr.hop_to(network, cur, server)
+        server = routing.onward(view, dst, packet, cur)
+        hop = None if server == DROP else dr.hop_to(network, cur, server)
         return hop, routing.state_of(network, packet)
 
     def _octet(self, state: HopState) -> int:
@@ -163,11 +152,11 @@ class DfrRouting(Flooding):
                     yield route_addresses.with_octets(own, octet), state, dst
                 continue
             t, level = network.t, state.level
-            proxy = routing.packet_in(network, state, self._node)[dfr.PROXY]
+            proxy = routing.packet_in(network, state, self._node)[routing.PROXY]
             b = self._settings.b
             if self._node % t[level] // t[level - 1] == state.subnetwork:
                 yield route_addresses.all_addresses(octet), state, None
-            elif dfr.exit_link(network.rule, t, b, self._node, proxy)[1] == level:
+            elif routing.exit_link(network.rule, t, b, self._node, proxy)[1] == level:
                 yield route_addresses.all_addresses(octet), state, proxy
             # no other packet in this state comes here
 
@@ -293,7 +282,9 @@ def path(topology: Topology, options: Options, src: int, dst: int) -> list[Route
     """Return a packet's path if every server knows the dead links of its scope; none if dropped."""
     network = for_servers("dfr", topology)
     down = dead_channels(topology, network)
-    nodes, arrives = dfr.route(network.rule, network.t, settings(network, options), down, src, dst)
+    nodes, arrives = routing.route(
+        network.rule, network.t, settings(network, options), down, src, dst
+    )
     return [RoutedPath(tuple(nodes))] if arrives else []
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.daemons.dfr.routing import DROP, Dfr
+from weft.daemons.dfr.routing import DROP, Dfr, View
 from weft.daemons.dfr.routing import next_hop as dfr_next_hop
 from weft.daemons.dfr.routing import start as dfr_start
 from weft.daemons.proxy.routing import (
@@ -246,9 +246,8 @@ def dfr_hops(
         begin = (server - server % size) * ports if len(faults.down) else 0
         known = faults.down[begin : begin + size * ports]
         draw = int(word(key, ALONG + index * MOST_DRAWS + length) >> 1)
-        neighbour = dfr_next_hop(
-            rule, t, dfr, known, server, dst, packet, draw, room[0], room[1], room[2]
-        )
+        view = View(rule, t, dfr, server, known, room[0], room[1])
+        neighbour = dfr_next_hop(view, room[2], dst, packet, draw)
         if neighbour == DROP or not take_hop(t, server, neighbour, faults.down, book.flows):
             return LOST
         server = neighbour

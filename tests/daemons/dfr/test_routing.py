@@ -7,7 +7,7 @@ import pytest
 from networks import THREE_LEVELS, TWO_LEVELS, dead_links, distances, neighbours, pairs, title
 
 from weft.daemons.dfr import routing as dfr
-from weft.daemons.dfr.routing import DROP, LEVEL, PROXY, RETRY, Dfr
+from weft.daemons.dfr.routing import DROP, LEVEL, PROXY, RETRY, Dfr, View
 from weft.daemons.routing import dr
 from weft.daemons.routing.shortest import UNREACHED
 from weft.topologies.recursive.ccrdn import DCELL, Ccrdn
@@ -15,21 +15,24 @@ from weft.topologies.recursive.ccrdn import DCELL, Ccrdn
 NETWORKS = TWO_LEVELS + THREE_LEVELS
 
 
+def view_of(network: Ccrdn, settings: Dfr, down: Sequence[int], server: int) -> View:
+    size = network.t[settings.b]
+    return View(network.rule, network.t, settings, server, down, [0] * size, [0] * size)
+
+
 def walk(
     network: Ccrdn, settings: Dfr, down: Sequence[int], src: int, dst: int, draw: int = 0
 ) -> list[int]:
     """Return the servers that a packet visits until it arrives or is dropped."""
     packet, size = [0] * dfr.FIELDS, network.t[settings.b]
-    room = [0] * size, [0] * size, [0] * size
     dfr.start(settings, packet)
     path = [src]
     while path[-1] != dst:
         cur = path[-1]
         first = (cur - cur % size) * (network.k + 2)
         known = down[first : first + size * (network.k + 2)]
-        server = dfr.next_hop(
-            network.rule, network.t, settings, known, cur, dst, packet, draw, *room
-        )
+        view = view_of(network, settings, known, cur)
+        server = dfr.next_hop(view, [0] * size, dst, packet, draw)
         if server == DROP:
             break
         path.append(server)
@@ -92,15 +95,11 @@ def test_jump_up_takes_a_link_one_level_higher() -> None:
     down = bytearray(network.t[-1] * ports)
     for server in range(size):  # nothing leads into the second X(1) from its own X(2)
         down[(size + server) * ports + 2] = down[network.peer(size + server, 2) * ports + 2] = 1
-    packet, room = [0] * dfr.FIELDS, ([0] * size, [0] * size, [0] * size)
+    packet = [0] * dfr.FIELDS
     dfr.start(Dfr(), packet)
     packet[LEVEL] = 2
-    assert (
-        dfr.next_hop(
-            network.rule, network.t, Dfr(), down[: size * ports], 0, size, packet, 0, *room
-        )
-        != DROP
-    )
+    view = view_of(network, Dfr(), down[: size * ports], 0)
+    assert dfr.next_hop(view, [0] * size, size, packet, 0) != DROP
     assert packet[LEVEL] == 3
     assert packet[PROXY] >= network.t[2]
 
@@ -119,9 +118,9 @@ def test_each_reroute_costs_one_retry() -> None:
     network = Ccrdn(DCELL, 3, 2)
     down = bytearray(12 * 4)
     down[0 * 4 + 2] = 1
-    packet, room = [0] * dfr.FIELDS, ([0] * 12, [0] * 12, [0] * 12)
+    packet = [0] * dfr.FIELDS
     dfr.start(Dfr(), packet)
-    dfr.next_hop(network.rule, network.t, Dfr(), down, 0, 13, packet, 0, *room)
+    dfr.next_hop(view_of(network, Dfr(), down, 0), [0] * 12, 13, packet, 0)
     assert packet[RETRY] == 2
 
 
@@ -143,8 +142,9 @@ def test_a_reroute_takes_a_live_link_of_its_level_the_nearest_or_the_drawn_one(
             if live:
                 nearest, drawn = min(live, key=hops.__getitem__), live[seed % len(live)]
                 expected = [nearest - first, drawn - first]
-            rule, t = network.rule, network.t
             assert expected == [
-                dfr.proxy_link(rule, t, settings, down, first, 2, far, seed)
+                dfr.proxy_link(
+                    view_of(network, settings, down, cur)._replace(distance=far), 2, seed
+                )
                 for settings in (Dfr(), Dfr(nearest=False))
             ]
