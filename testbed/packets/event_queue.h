@@ -12,6 +12,7 @@
 #define EVENT_KIND 7 /* bits of an event's order that have its kind */
 #define EVENT_NUMBER ((1ull << 60) - 1 - EVENT_KIND) /* those that have its number */
 #define EVENT_NEVER UINT64_MAX
+#define EVENT_IN_TURN UINT64_MAX /* ahead_ns of events that come in order of time, such as flows' begins */
 #define EVENT_LANES 8 /* of one part of a network; more between parts */
 #define EVENT_PARTS 8 /* that a network may have */
 #define MOST_LANES (EVENT_LANES + 4 * (EVENT_PARTS - 1))
@@ -147,17 +148,34 @@ static inline int grow_lane(struct event_lane *lane)
 }
 
 /* Return the lane of events `ahead_ns` before their time, from `part` of the network, 0 for its own;
- * MOST_LANES if all are of others. */
+ * MOST_LANES if all have events of others.
+ *
+ * The last packets of flows have many lengths: their lanes are soon empty, and then another's. */
 static inline uint32_t lane_of(struct event_queue *q, uint64_t ahead_ns, uint32_t part)
 {
-	for (uint32_t i = 0; i < q->n_lanes; i++)
+	uint32_t number = q->n_lanes < q->most_lanes ? q->n_lanes : MOST_LANES;
+
+	for (uint32_t i = 0; i < q->n_lanes; i++) {
 		if (q->lanes[i].ahead_ns == ahead_ns && q->lanes[i].part == part)
 			return i;
-	if (q->n_lanes == q->most_lanes)
-		return MOST_LANES;
-	q->lanes[q->n_lanes].ahead_ns = ahead_ns;
-	q->lanes[q->n_lanes].part = part;
-	return q->n_lanes++;
+		if (number == MOST_LANES && !q->lanes[i].count)
+			number = i;
+	}
+	if (number != MOST_LANES) {
+		q->n_lanes += number == q->n_lanes;
+		q->lanes[number].ahead_ns = ahead_ns;
+		q->lanes[number].part = part;
+	}
+	return number;
+}
+
+/* Return 1 if an event of lane `number` comes after `time`. */
+static inline int is_behind(const struct event_queue *q, uint32_t number, uint64_t time)
+{
+	const struct event_lane *lane = &q->lanes[number];
+	size_t last = lane->first + lane->count - 1;
+
+	return lane->count && lane->events[last & (lane->most - 1)].time > time;
 }
 
 /* Add an event to lane `number`, of which it is the last; return 0 or -ENOMEM. */
@@ -173,16 +191,18 @@ static inline int push_lane(struct event_queue *q, uint32_t number, const struct
 	return 0;
 }
 
-/* Schedule an event `ahead_ns` before its time; return 0 or -ENOMEM.
+/* Schedule an event; return 0 or -ENOMEM.
  *
- * rank: order of its kind at one instant.  frequent: 1 if many are scheduled as far ahead. */
+ * ahead_ns: by which many are scheduled before their time, or EVENT_IN_TURN; 0 for others.
+ * rank: order of its kind at one instant. */
 static inline int schedule_event(struct event_queue *q, uint64_t time, uint64_t ahead_ns,
-				 uint64_t rank, uint32_t kind, int frequent, uint32_t subject,
-				 uint32_t place)
+				 uint64_t rank, uint32_t kind, uint32_t subject, uint32_t place)
 {
 	struct event event = { time, rank << 60 | q->scheduled++ << 3 | kind, subject, place };
-	uint32_t number = frequent ? lane_of(q, ahead_ns, 0) : MOST_LANES;
+	uint32_t number = ahead_ns ? lane_of(q, ahead_ns, 0) : MOST_LANES;
 
+	if (ahead_ns == EVENT_IN_TURN && number != MOST_LANES && is_behind(q, number, time))
+		number = MOST_LANES;
 	return number == MOST_LANES ? push_heap(q, q->heap, &event) : push_lane(q, number, &event);
 }
 

@@ -359,8 +359,8 @@ static void schedule(struct packet_network *n, uint64_t time, uint32_t kind, uin
 		     uint32_t place)
 {
 	uint32_t rank = kind <= ROOM ? PORT_IDLE : kind;
-	int error = schedule_event(&n->events, time, time - n->now, rank, kind, kind <= ROOM,
-				   subject, place);
+	uint64_t ahead_ns = kind == MESSAGE ? EVENT_IN_TURN : kind == DEADLINE ? 0 : time - n->now;
+	int error = schedule_event(&n->events, time, ahead_ns, rank, kind, subject, place);
 
 	if (error)
 		n->error = error;
