@@ -2083,6 +2083,8 @@ static void fetch_ahead(struct packet_network *n, uint32_t lane)
 	const struct event *set = event_ahead(&n->events, lane, SET_AHEAD);
 	const struct event *next = event_ahead(&n->events, lane, NEXT_AHEAD);
 
+	if (event_kind(&n->event) == MESSAGE) /* so are all of its lane */
+		return;
 	if (far && event_kind(far) != ARRIVAL)
 		__builtin_prefetch(&n->ports[far->subject], 1);
 	else if (far) {
