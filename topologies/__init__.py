@@ -90,7 +90,8 @@ def family(name: str) -> Family:
     elif (known := modules()) and name in known:
         module = known[name]
     else:
-        raise ValueError(unknown("family", name, known, installed_in=sys.prefix))
+        every = (*known, PLANES, FILE.rstrip(":"))
+        raise ValueError(unknown("family", name, every, installed_in=sys.prefix))
     with package_errors(f"family {name}, {module}"):
         loaded = import_module(module).FAMILIES[name]
         if not isinstance(loaded, Family):
