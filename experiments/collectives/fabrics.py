@@ -125,6 +125,8 @@ FROM_LOW_TO_HIGH: Mapping[str, tuple[float, ...]] = {
     "worst": (0.1, 0.2, 0.4, 0.6),
 }
 REPS: Where = {"scheme": LAYERS, "transport": "ndp:choice=reps"}
+SPRITZ: Where = {"scheme": LAYERS, "transport": ("ndp:choice=scout", "ndp:choice=spray")}
+FEEDBACK = {"reps": "REPS", "scout": "Scout", "spray": "Spray"}
 # REPS as in its paper: a packet's entropy value is hashed, and marks come before trimming
 ENTROPIES: Where = {"scheme": "ecmp:ecn=4", "transport": "ndp:choice=reps,entropies=128"}
 HASHED: Where = {"topology": (*TREES, *PLANES), "scheme": "ecmp:ecn=4"}
@@ -171,6 +173,7 @@ FEW = best_and_ecmp(LOW, (*TREES, *PLANES))
 # three seeds beside those of which verdicts are
 ASIDE: tuple[Where, ...] = (
     {"scheme": LAYERS, "transport": "ndp"},
+    SPRITZ,
     {"topology": LOW, "scheme": "drill", "transport": "ndp"},
 )
 FAILING: tuple[Where, ...] = (*FEW, ENTROPIES, MRC)
@@ -182,6 +185,7 @@ OF_TEN: tuple[Where, ...] = (  # choices whose ratios the page names
     {"scheme": "ecmp", "transport": "ndp"},
     *FEW[:2],
     REPS,
+    SPRITZ,
     ENTROPIES,
     MRC,
 )
@@ -598,8 +602,9 @@ def marked(table: Table) -> list[Row]:
     for row in table:
         name, transport = parse(row["scheme"])[0], row["transport"]
         way = WAYS_OF_LAYERS.get(row["scheme"], style.scheme(name).label)
-        if "reps" in transport:  # entropy values need no name, and a cell has little room
-            way = "REPS" if "entropies" in transport else f"{way}+REPS"
+        if label := FEEDBACK.get(parse(transport)[1].get("choice", "")):
+            # entropy values need no name, and a cell has little room
+            way = label if "entropies" in transport else f"{way}+{label}"
         way = "MRC-like" if "mrc" in transport else DRAWN_LABELS.get(transport, way)
         carrier = "TCP" if transport.startswith("tcp") else "NDP"
         about: Row = {"family": equal_cost.family(row), "carrier": carrier, "way": way}

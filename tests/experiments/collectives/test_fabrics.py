@@ -317,6 +317,7 @@ ROWS = [
     flows(SLIMFLY, "ecmp", 4.0),
     flows(SLIMFLY, "ecmp", 0.5, seed=1),  # a seed that the others have not
     flows(SLIMFLY, LAYERS, 2.5, transport="ndp:choice=reps"),
+    flows(SLIMFLY, LAYERS, 2.6, transport="ndp:choice=scout"),
     flows(SLIMFLY, "drill", 0.5, unfinished=1),  # a flow is missing
     flows(HYPERX, "ecmp:ecn=4", 3.0, transport="ndp:choice=reps,entropies=128"),
     flows(SLIMFLY, "ugal", 0.1, failed_fraction=0.01),
@@ -357,6 +358,11 @@ def test_a_fabric_stands_by_its_best_routing() -> None:
     ]
     large = {cell["family"]: cell["ratio"] for cell in lines["... 10,000 hosts"]}
     assert large == {"slimfly": 1.0, "fattree": 2.0}
+
+
+def test_ways_are_named_by_what_chooses_paths() -> None:
+    ways = {row["way"] for row in fabrics.marked(ROWS) if row["topology"] == SLIMFLY}  # type: ignore[arg-type]
+    assert ways >= {"ECMP", "layers+REPS", "layers+Scout", "UGAL"}
 
 
 def test_the_figure_is_a_map_curves_or_bars() -> None:
