@@ -362,7 +362,7 @@ def test_a_fabric_stands_by_its_best_routing() -> None:
 
 def test_ways_are_named_by_what_chooses_paths() -> None:
     ways = {row["way"] for row in fabrics.marked(ROWS)}  # type: ignore[arg-type]
-    assert ways == {"ECMP", "DRILL", "UGAL", "REPS", "MRC-like", "layers+REPS", "layers+Scout"}
+    assert ways == {"ECMP", "DRILL", "UGAL-L", "REPS", "MRC-like", "layers+REPS", "layers+Scout"}
 
 
 def test_the_figure_is_a_map_curves_or_bars() -> None:

@@ -76,7 +76,8 @@ def test_any_numbers_make_a_network_or_are_refused_in_one_line(name, data):
         (
             "dcel:n=4,k=1",
             "no family 'dcel', did you mean dcell? (there are: "
-            f"{', '.join(sorted({*FAMILY_MODULES, 'file', 'planes'}))}; packages of {sys.prefix} are searched)",
+            f"{', '.join(sorted((*FAMILY_MODULES, 'file', 'planes')))}; "
+            f"packages of {sys.prefix} are searched)",
         ),
         ("dcell:n=4,n=4", "'dcell:n=4,n=4': n is given twice"),
         ("dcell:n", "'dcell:n': 'n' is not key=value"),
