@@ -41,11 +41,12 @@ from weft.experiments.report import style
 from weft.experiments.report.claims import Sweep, Where
 from weft.experiments.report.panels import Bars, Curves, Stack, number_of, numbers, select, varied
 from weft.experiments.runner.definition import Experiment, Result, Row, Run, Table, Value
-from weft.experiments.runner.parameters import Number, Spec, Word
+from weft.experiments.runner.parameters import Number, Scalar, Spec, Word
 from weft.experiments.runner.rows import grouped
 from weft.testbed.packets.network import PacketNetwork
 from weft.testbed.packets.simulation import Fault, PacketFlows, SimulatedFlows, Simulation
 from weft.testbed.packets.switching import Switching
+from weft.testbed.packets.transport import IPV6_BYTES, transport
 from weft.topologies import build
 from weft.topologies.core.failures import fail_links
 from weft.topologies.core.grammar import parse
@@ -473,7 +474,8 @@ def load_figures(run: Run, pattern: SentPairs, flows: PacketFlows, arrivals: Win
     bytes_of_link = (end_s - begin_s) * pattern.busy_hosts * payload_bps(run) / 8
     if not bytes_of_link:  # no flow ended
         return {"offered_fraction": None, "accepted_fraction": 0.0}
-    frames = -(-flows.size_bytes // payload_bytes(run)).sum()
+    labels = transports.transport_of(run).label != "none"
+    frames = -(-flows.size_bytes // (payload_bytes(run) - IPV6_BYTES * labels)).sum()
     arrived = packets * flows.size_bytes.sum() / frames
     began = flows.size_bytes[(flows.start_s >= begin_s) & (flows.start_s <= end_s)].sum()
     return {
@@ -576,6 +578,12 @@ def check(run: Run) -> None:
             f"{run.experiment}: {frames:.2g} frames take too long, at most {MOST_FRAMES:.0e}; take "
             "fewer seconds or smaller flows"
         )
+
+
+def revisions(engine: str, parameters: Mapping[str, Scalar]) -> int:
+    """Return how often results have changed: those of TCP, and the load that arrives by labels."""
+    has_labels = transport(str(parameters["transport"])).label != "none"
+    return transports.changes_tcp(engine, parameters) + has_labels
 
 
 def traffic(text: str) -> None:
@@ -750,7 +758,7 @@ EXPERIMENT = Experiment(
     compared=("topology", "scheme"),
     goes_together=is_sensible,
     seeds=3,
-    revised=transports.changes_tcp,
+    revised=revisions,
     measure=measure,
     predict=bounds,
     plot=draw,

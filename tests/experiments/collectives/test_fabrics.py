@@ -93,6 +93,19 @@ def test_hosts_send_on_planes_as_on_one(traffic: str) -> None:
         assert (one == other).all()
 
 
+@pytest.mark.parametrize(("label", "frames"), [("none", 1), ("prr", 2)])
+def test_the_load_that_arrives_is_of_frames_whose_headers_have_a_label(
+    label: str, frames: int
+) -> None:
+    """8,930 bytes fit a frame of 9,000 with the header of IPv4, and not with that of IPv6."""
+    about = run(transport=f"tcp:label={label}", sizes="fixed:bytes=8930", seconds=1)
+    pattern = fabrics.pattern_of(about, about.topology)
+    sent = fabrics.flows_of(about, pattern)
+    arrivals = fabrics.WindowArrivals(0.0, 1.0, frames * len(sent.src))
+    figures = fabrics.load_figures(about, pattern, sent, arrivals)
+    assert figures["accepted_fraction"] == pytest.approx(figures["offered_fraction"])
+
+
 def test_loads_are_those_of_the_links_between_four_routers() -> None:
     """All hosts of a router, which are three, send to those of another.
 
