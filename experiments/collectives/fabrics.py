@@ -182,6 +182,8 @@ SILENT_LINKS: Where = {"failed_fraction": 0.01, "failure": SILENT}
 MORE_SILENT: Where = {"failed_fraction": 0.05, "failure": SILENT}
 FEW_LINKS: Where = {"failed_fraction": 0.01, "failure": ANNOUNCED}
 LOW_LOAD, LONG_S = 0.05, 0.1  # half of what shortest paths carry of the worst pairs, or less
+# twenty times as large flows, and ten times as long: nearly all of web search
+ELEPHANTS: Where = {"sizes": "web-search:most_bytes=10000000", "seconds": LONG_S}
 OF_TEN: tuple[Where, ...] = (  # choices whose ratios the page names
     {"scheme": "ecmp", "transport": "ndp"},
     *FEW[:2],
@@ -234,6 +236,7 @@ SWEEPS = (
     ),
     Sweep("fabrics", {**FEW_VALUES, **SILENT_LINKS, "traffic": "uniform"}),
     *(Sweep("fabrics", {**choice, "traffic": "uniform"}) for choice in CAUSES),
+    *(Sweep("fabrics", {**choice, "traffic": "uniform", **ELEPHANTS}) for choice in FAILING),
     *(
         Sweep("fabrics", {**choice, "traffic": "uniform", **failures}, 1)
         for choices, failures in (
