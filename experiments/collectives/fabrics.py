@@ -203,6 +203,10 @@ AT_LARGE: tuple[Where, ...] = (
     {"topology": LARGE_PLANES, "scheme": "ecmp", "transport": "ndp"},
     *({**choice, "topology": (*LARGE_TREES, *LARGE_PLANES)} for choice in (ENTROPIES, MRC)),
 )
+MORE_LAYERS: Where = {
+    **{"topology": (*LARGE_LOW, *LARGE_TREES), "transport": "ndp:choice=reps"},
+    **{"scheme": "fatpaths:layers=32,trigger=cut,start=random", "traffic": "worst"},
+}
 
 
 def by_tcp(label: str) -> tuple[Where, ...]:
@@ -237,6 +241,7 @@ SWEEPS = (
     Sweep("fabrics", {**FEW_VALUES, **SILENT_LINKS, "traffic": "uniform"}),
     *(Sweep("fabrics", {**choice, "traffic": "uniform"}) for choice in CAUSES),
     *(Sweep("fabrics", {**choice, "traffic": "uniform", **ELEPHANTS}) for choice in FAILING),
+    Sweep("fabrics", {**MORE_LAYERS, "load_fraction": CARRIED["worst"]}, 1),
     *(
         Sweep("fabrics", {**choice, "traffic": "uniform", **failures}, 1)
         for choices, failures in (
