@@ -163,7 +163,7 @@ def draw_map(axes: Axes, lines: Mapping[str, Sequence[Row]]) -> None:
         for column, cell in enumerate(own):
             write(axes, column, line, cell)
     name_rows(axes, list(lines))
-    titles = [NAMES.get(str(name), str(name)) for name in names]
+    titles = [NAMES.get(str(name), str(name)).replace(" ", "\n") for name in names]
     axes.set_xticks(range(len(names)), titles, fontsize=8.5)
     axes.tick_params(length=0, labeltop=True, labelbottom=False)
     axes.grid(visible=False)
