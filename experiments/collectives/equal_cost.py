@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from weft.experiments.report import style
 from weft.experiments.report.claims import Sweep, Where
 from weft.experiments.report.panels import name_rows, numbers, select
-from weft.experiments.runner.definition import Row, Table
+from weft.experiments.runner.definition import Row, Table, Value
 from weft.experiments.runner.rows import grouped
 from weft.topologies.core.grammar import parse
 from weft.topologies.core.placement import LINEAR, RANDOM
@@ -163,10 +163,14 @@ def draw_map(axes: Axes, lines: Mapping[str, Sequence[Row]]) -> None:
         for column, cell in enumerate(own):
             write(axes, column, line, cell)
     name_rows(axes, list(lines))
-    titles = [NAMES.get(str(name), str(name)).replace(" ", "\n") for name in names]
-    axes.set_xticks(range(len(names)), titles, fontsize=8.5)
+    axes.set_xticks(range(len(names)), list(map(column_title, names)), fontsize=8.5)
     axes.tick_params(length=0, labeltop=True, labelbottom=False)
     axes.grid(visible=False)
+
+
+def column_title(name: Value) -> str:
+    """Return the name of a family, a word in each line."""
+    return NAMES.get(str(name), str(name)).replace(" ", "\n")
 
 
 def write(axes: Axes, column: int, line: int, cells: Sequence[Row]) -> None:

@@ -30,7 +30,7 @@ from weft.testbed.measure.fidelity import Fidelity
 from weft.testbed.measure.kernel_counters import PortCounterReader
 from weft.testbed.measure.reordering import Reordering
 from weft.testbed.network.network import RunningNetwork
-from weft.testbed.packets.forwarding import FlowRoutes, check_layered, forwarding
+from weft.testbed.packets.forwarding import FlowRoutes, check_layers, forwarding
 from weft.testbed.packets.network import PacketLink, PacketNetwork
 from weft.testbed.packets.transport import Transport, check_linux, check_simulated
 from weft.testbed.schedules import tasks
@@ -127,8 +127,7 @@ def check(run: Run, topology: Topology) -> None:
         common.check_tcp(run)
     elif run.engine == "packet":
         check_simulated(transport)
-        if rule and rule.hosts:
-            check_layered(transport)
+        check_layers(rule, transport)
         if rule and rule.reads_daemons:
             raise ValueError(refused + "take another scheme of switches, such as ecmp or drill")
         if transport.name == "ndp":

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from weft.daemons.core import registry
-from weft.daemons.core.scheme import DAR, RoutedPath
+from weft.daemons.core.scheme import DAR, RoutedPath, SelectionRule
 from weft.daemons.fatpaths import scheme as fatpaths
 from weft.testbed.packets.network import NextHops, TcpLayers, layered, routed, shortest
 from weft.testbed.packets.transport import Transport
@@ -94,12 +94,14 @@ def check_forwarding(
         require_one_plane("hosts without a transport", topology)
     if not rule and topology.planes > 1:
         raise ValueError(f"scheme {spec} has one path; on several planes take ecmp, rps or drill")
-    if rule and rule.hosts and hosts:
-        check_layered(hosts)
+    if hosts:
+        check_layers(rule, hosts)
 
 
-def check_layered(hosts: Transport) -> None:
-    """Raise ValueError unless packets of `hosts` can have layers."""
+def check_layers(rule: SelectionRule | None, hosts: Transport) -> None:
+    """Raise ValueError if hosts choose layers by `rule`, and packets of `hosts` have none."""
+    if not (rule and rule.hosts):
+        return
     if hosts.name == "plain":
         raise ValueError("hosts without a transport choose no layers")
     if hosts.label != "none":

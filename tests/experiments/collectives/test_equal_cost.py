@@ -55,7 +55,7 @@ def test_the_map_has_a_line_for_each_case_and_its_numbers() -> None:
         (axes,) = figure.axes
         lines = [label.get_text() for label in axes.get_yticklabels()]
         assert lines == ["linear, ring, 1 MiB", "random, ring, 1 MiB"]
-        assert [label.get_text() for label in axes.get_xticklabels()] == ["Clos", "Slim Fly"]
+        assert [label.get_text() for label in axes.get_xticklabels()] == ["Clos", "Slim\nFly"]
         assert [text.get_text() for text in axes.texts] == ["1.00", "2.00", "1.00"]
 
 
