@@ -69,8 +69,8 @@ TRANSPORTS = {
 }
 
 
-class Sent(NamedTuple):
-    """A message: when it begins, its sender, receiver and size."""
+class Message(NamedTuple):
+    """Message from host `src` to host `dst`, which begins at `at_ns`."""
 
     at_ns: int
     src: int
@@ -78,13 +78,13 @@ class Sent(NamedTuple):
     size_bytes: int
 
 
-def messages(k: int, traffic: str) -> list[Sent]:
+def messages(k: int, traffic: str) -> list[Message]:
     """Return the messages of all hosts of a fat-tree in order of time."""
     hosts, rng = k**3 // 4, np.random.default_rng(1)
     if traffic == PERMUTATION:  # without fixed points
         ring = rng.permutation(hosts)
         pairs = zip(ring.tolist(), np.roll(ring, 1).tolist(), strict=True)
-        return [Sent(0, src, dst, 1_000 * MESSAGE_KB[k]) for src, dst in pairs]
+        return [Message(0, src, dst, 1_000 * MESSAGE_KB[k]) for src, dst in pairs]
     flows = workloads.poisson(
         rng,
         hosts,
@@ -93,7 +93,7 @@ def messages(k: int, traffic: str) -> list[Sent]:
         rate_bps=RATE_BPS,
         duration_s=BEGIN_MS[k] / 1000,
     )
-    return [Sent(round(1e9 * at_s), src, dst, size or 0) for at_s, src, dst, size in flows]
+    return [Message(round(1e9 * at_s), src, dst, size or 0) for at_s, src, dst, size in flows]
 
 
 def network(k: int, name: str, traffic: str, threads: int = 0) -> PacketNetwork:
@@ -148,7 +148,7 @@ def beside_one_thread(rounds: int) -> Iterator[Line]:
             yield Line(f"{name}, {k**3 // 4:,} hosts: one thread / two", alone / both, "x")
 
 
-class Ran(NamedTuple):
+class WholeRun(NamedTuple):
     """A whole run: its processor time, and completion times of messages."""
 
     took_s: float
@@ -156,17 +156,17 @@ class Ran(NamedTuple):
     p99_us: float
 
 
-def ours(k: int, traffic: str) -> Ran:
+def ours(k: int, traffic: str) -> WholeRun:
     """Run the NDP-like transport."""
     begin_s = time.process_time()
     net = network(k, "NDP-like, sprayed", traffic)
     run(net)
     took_s = time.process_time() - begin_s
-    ended_us = {number.flow: number.at_ns / 1000 for _, number in net.delivered}
-    return ran(took_s, ended_us, messages(k, traffic))
+    ended_us = {event.flow: event.at_ns / 1000 for _, event in net.delivered}
+    return whole_run(took_s, ended_us, messages(k, traffic))
 
 
-def htsim(folder: Path, k: int, traffic: str) -> Ran:
+def htsim(folder: Path, k: int, traffic: str) -> WholeRun:
     """Run htsim's NDP with as many packets, whose headers it does not count; KeyError if it loses
     a message."""
     hosts, sent = k**3 // 4, messages(k, traffic)
@@ -189,13 +189,13 @@ def htsim(folder: Path, k: int, traffic: str) -> Ran:
     took_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     ends = re.findall(r"flow_id (\d+) finished at ([\d.]+)", output)
     ended_us = {int(number) - FIRST_FLOW: float(at_us) for number, at_us in ends}
-    return ran(took_s, ended_us, sent)
+    return whole_run(took_s, ended_us, sent)
 
 
-def ran(took_s: float, ended_us: Mapping[int, float], sent: Sequence[Sent]) -> Ran:
+def whole_run(took_s: float, ended_us: Mapping[int, float], sent: Sequence[Message]) -> WholeRun:
     """Return a run whose messages, numbered from 0, ended then; KeyError if one is lost."""
     times_us = [ended_us[number] - one.at_ns / 1000 for number, one in enumerate(sent)]
-    return Ran(took_s, float(np.mean(times_us)), float(np.percentile(times_us, 99)))
+    return WholeRun(took_s, float(np.mean(times_us)), float(np.percentile(times_us, 99)))
 
 
 def beside_htsim(folder: Path, rounds: int) -> Iterator[Line]:

@@ -34,6 +34,7 @@ import pytest
 
 from tests import optional_parts
 from weft.testbed.linux import clock
+from weft.testbed.runs import run
 from weft.testbed.uml import uml, virtual_kernel
 
 clock.wait_until.__kwdefaults__["timeout_s"] = 300.0  # on a busy machine a state comes late
@@ -101,6 +102,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in skipped)
     for reason, count in sorted(reasons.items()):
         terminalreporter.write_line(f"skipped {count}: {reason}")
+    if os.geteuid() == 0 and (left := run.left_behind(run.runs())):
+        terminalreporter.write_line(left)  # of tests that were killed, these or earlier ones
 
 
 @pytest.hookimpl(wrapper=True)
@@ -202,7 +205,6 @@ def part(
 def run_name() -> Iterator[str]:
     """Return a run id that no other process uses; remove what is left of that run afterwards."""
     from weft.testbed.network import clean
-    from weft.testbed.runs import run
 
     name = f"t-{os.urandom(3).hex()}"
     yield name

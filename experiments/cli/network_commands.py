@@ -459,20 +459,21 @@ def down(arguments: Namespace) -> int:
 def ps(arguments: Namespace) -> int:
     """List the runs on this machine, dead ones included."""
     from weft.experiments.runner.console import show
-    from weft.testbed.runs.run import runs
+    from weft.testbed.runs.run import left_behind, runs
 
-    rows = []
-    for run in runs():
+    rows, every = [], runs()
+    for run in every:
         journal = run.journal_or_empty()
         state = "up" if run.alive() else "dead"
         facts = {key: journal.get(key) for key in ("topology", "scheme", "pid")}
         rows.append({"run": run.id, "state": state, **facts})
     if arguments.json:
         print(json.dumps(rows))
-    elif rows:
+        return 0
+    if rows:
         show(rows)
-    else:
-        print("no run is up", file=sys.stderr)
+    if words := left_behind(every) if rows else "no run is up":
+        print(words, file=sys.stderr)
     return 0
 
 

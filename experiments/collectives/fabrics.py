@@ -96,8 +96,8 @@ LARGE_LOW = (
     *("hyperx:l=3,s=9,p=13", "jellyfish:n=722,r=25,p=15,seed=1"),
 )
 LARGE_TREES = ("fattree:k=28,oversubscription=2",)
-# links of a part of the rate give a chip more ports, so that two tiers suffice: leaves and spines
-# have the capacity of at most 41 of a host's links, as the routers above
+# links of a part of the rate give a chip more ports, so that two tiers suffice: no leaf or spine
+# has the capacity of more than 41 of a host's links, and no router above that of more than 44
 LARGE_PLANES = ("planes:k=4,of=clos:n=90,r=112,m=74", "planes:k=8,of=clos:n=128,r=80,m=93")
 LARGE = (*LARGE_LOW, *LARGE_TREES, *LARGE_PLANES)
 TREES = ("clos:n=8,r=32,m=8", "fattree:k=8,oversubscription=2")

@@ -12,8 +12,8 @@
 #define EVENT_KIND 7 /* bits of an event's order that have its kind */
 #define EVENT_NUMBER ((1ull << 60) - 1 - EVENT_KIND) /* those that have its number */
 #define EVENT_NEVER UINT64_MAX
-#define EVENT_IN_TURN                                                                              \
-	UINT64_MAX /* ahead_ns of events that come in order of time, such as flows' begins */
+/* ahead_ns of events that come in order of time, such as the begins of flows */
+#define EVENT_IN_TURN UINT64_MAX
 #define EVENT_LANES 8 /* of one part of a network; more between parts */
 #define EVENT_PARTS 8 /* that a network may have */
 #define MOST_LANES (EVENT_LANES + 4 * (EVENT_PARTS - 1))

@@ -359,9 +359,12 @@ static void schedule(struct packet_network *n, uint64_t time, uint32_t kind, uin
 		     uint32_t place)
 {
 	uint32_t rank = kind <= ROOM ? PORT_IDLE : kind;
-	uint64_t ahead_ns = kind == MESSAGE ? EVENT_IN_TURN : kind == DEADLINE ? 0 : time - n->now;
-	int error = schedule_event(&n->events, time, ahead_ns, rank, kind, subject, place);
+	uint64_t ahead_ns = kind <= ROOM ? time - n->now : 0;
+	int error;
 
+	if (kind == MESSAGE)
+		ahead_ns = EVENT_IN_TURN;
+	error = schedule_event(&n->events, time, ahead_ns, rank, kind, subject, place);
 	if (error)
 		n->error = error;
 }
@@ -2362,6 +2365,9 @@ int packet_network_split(struct packet_network *n, const uint8_t *owner, uint32_
 
 	if (n->rooms || n->flows.first || n->pairs || n->stream.go_back_ns)
 		return -EOPNOTSUPP;
+	for (size_t m = 0; m < n->message_room.count; m++)
+		if (n->messages[m].connection != m)
+			return -EINVAL; /* as packet_network_send() */
 	crew = calloc(1, sizeof(*crew));
 	if (!crew)
 		return -ENOMEM;

@@ -170,9 +170,9 @@ void packet_network_free(struct packet_network *network);
 
 /* Let as many threads run the network, each the nodes that it owns; owner: part of each node, below n_parts,
  * which is at most 8.  Each node then draws random numbers of its own, so that results are the same for any
- * parts, of 1 to 8.  Nothing has been sent, and each message of TCP is a flow.
+ * parts, of 1 to 8.  Nothing has been sent.
  *
- * Return 0, -ENOMEM, or -EOPNOTSUPP if a part would have to know of another at once: with flow control or
+ * Return 0, -ENOMEM, -EINVAL if a connection has several messages, or -EOPNOTSUPP if a part would have to know of another at once: with flow control or
  * a table of flows (DAR), where hosts go back, or choose a layer by their other flows to the same host, or if a
  * packet takes no time from one part to another.  Tables then change by packet_network_reroute() alone. */
 int packet_network_split(struct packet_network *network, const uint8_t *owner, uint32_t n_parts);

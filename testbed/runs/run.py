@@ -13,7 +13,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -177,6 +177,12 @@ def dead_runs() -> list[RunRecord]:
         return [run for run in runs() if not run.alive()]
 
 
+def left_behind(records: Iterable[RunRecord]) -> str:
+    """Return the words about dead runs among `records`; "" if there is none."""
+    names = ", ".join(run.id for run in records if not run.alive())
+    return f"dead: {names}; `weft clean` removes what is left" if names else ""
+
+
 def forget_lost() -> list[str]:
     """Remove what is left of the runs that were up when the machine went down; return their ids."""
     with _registry():
@@ -205,6 +211,7 @@ def find(name: str | None) -> RunRecord:
         raise ValueError(f"run {name} is dead; `weft clean` removes what it left")
     if name is None and live:
         raise ValueError(f"several runs are up, say which with --run: {names}")
-    raise ValueError(
-        f"no run {name!r} is up (up: {names})" if name else "no run is up; start one with `weft up`"
-    )
+    if name:
+        raise ValueError(f"no run {name!r} is up (up: {names})")
+    left = f" ({words})" if (words := left_behind(every)) else ""
+    raise ValueError(f"no run is up; start one with `weft up`{left}")

@@ -24,6 +24,7 @@ from weft.experiments.runner import console, definition, provenance
 from weft.experiments.runner.results import Store
 from weft.testbed.machine import doctor
 from weft.testbed.network.handle import Handle
+from weft.testbed.runs import run
 from weft.topologies import build
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -925,6 +926,17 @@ def test_what_is_not_foreseen_is_one_line_and_a_file(weft, monkeypatch):
     assert status == 1
     assert "Traceback" in text
     assert "raise error" in text
+
+
+def test_the_list_of_runs_says_how_to_remove_what_a_dead_one_left(weft, monkeypatch, tmp_path):
+    monkeypatch.setattr(run, "DIRECTORY", tmp_path / "runs")
+    assert weft("ps") == (0, "", ["no run is up"])
+    kept = run.reserve("demo")
+    assert weft("ps")[::2] == (0, [])
+    kept.release()
+    assert weft("ps")[::2] == (0, ["dead: demo; `weft clean` removes what is left"])
+    status, text, complaints = weft("ps", "--json")
+    assert (status, json.loads(text)[0]["state"], complaints) == (0, "dead", [])
 
 
 def test_events_of_a_run_whose_package_is_gone_are_one_line(weft, become_root, monkeypatch):

@@ -169,7 +169,8 @@ def test_nodes_draw_independently() -> None:
     assert len({tuple(row) for row in up.tolist()}) == 4
 
 
-def test_threads_run_no_connection_of_several_messages() -> None:
+@pytest.mark.parametrize("is_split_first", [True, False])
+def test_threads_run_no_connection_of_several_messages(is_split_first: bool) -> None:
     topology = build("star:n=4")
     flows, links = PacketFlows.of([(0, 1, 1_000)]), link_specs(topology, LINK, None, None)
     hosts = simulated_transport("tcp")
@@ -177,11 +178,15 @@ def test_threads_run_no_connection_of_several_messages() -> None:
         topology, "ecmp", flows, hosts, links, Switching(), 7, 10_000, daemons=False
     ).network
     first = net.send(0, 2, 3, 0, 1_000)
-    assert net.send(0, 2, 3, 0, 1_000, first) == first + 1
-    net.split(parts_of(topology, 2))
-    with pytest.raises(OSError, match="Invalid argument"):
+    if is_split_first:
+        net.split(parts_of(topology, 2))
+        assert net.send(0, 2, 3, 0, 1_000) == first + 1
+        with pytest.raises(OSError, match="Invalid argument"):
+            net.send(0, 2, 3, 0, 1_000, first)
+    else:
         net.send(0, 2, 3, 0, 1_000, first)
-    assert net.send(0, 2, 3, 0, 1_000) == first + 2
+        with pytest.raises(OSError, match="Invalid argument"):
+            net.split(parts_of(topology, 2))
 
 
 def test_parts_have_as_many_hosts_and_keep_switches_with_their_hosts() -> None:

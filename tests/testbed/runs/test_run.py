@@ -88,6 +88,13 @@ def test_a_name_is_taken_by_the_living_and_by_the_dead():
         run.reserve("demo")
     with pytest.raises(ValueError, match="run demo is dead; `weft clean` removes what it left"):
         run.find("demo")
+    left = "dead: demo; `weft clean` removes what is left"
+    with pytest.raises(ValueError, match=f"no run is up; start one with `weft up` \\({left}\\)$"):
+        run.find(None)
+    assert run.left_behind(run.runs()) == left
+    other = run.reserve("other")
+    assert run.left_behind([other.run]) == ""
+    other.release()
 
 
 def test_a_journal_is_on_the_disk_before_it_has_its_name(directory, monkeypatch):
